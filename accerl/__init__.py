@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         SimulatedQuantizer,
         TorchScript,
     )
+    from accerl.compress import Distillation as Distiller
     from accerl.compress.policy import compress_policy as compress
     from accerl.config import RunConfig
     from accerl.correct import (
@@ -77,6 +78,7 @@ __all__ = [
     "CorrectorChain",
     "Decision",
     "Distillation",
+    "Distiller",
     "Eager",
     "EnginePolicy",
     "FirstThatFires",
@@ -116,6 +118,7 @@ _HOMES = {
     "CorrectorChain": "accerl.correct",
     "Decision": "accerl.spec",
     "Distillation": "accerl.compress",
+    "Distiller": "accerl.paper",  # as the paper calls it
     "Eager": "accerl.compress",
     "EnginePolicy": "accerl.compress",
     "FirstThatFires": "accerl.monitor.strategies",

@@ -27,11 +27,13 @@ class GameError(UserError):
     Args:
         text: one line that names the environment and the step.
         details: the environment's own traceback; empty if it raised nothing.
+        saved: whether a file holds the traceback, which the text names.
     """
 
-    def __init__(self, text: str, details: str = "") -> None:
+    def __init__(self, text: str, details: str = "", *, saved: bool = False) -> None:
         super().__init__(text)
         self.details = details
+        self.saved = saved
 
 
 def one_line(error: BaseException) -> str:
@@ -39,21 +41,25 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
+def is_users(file: Path) -> bool:
+    """Whether a file is a user's own: neither these packages', nor installed, nor Python's."""
+    root = Path(__file__).parents[1]
+    others = {root / name for name in ("accerl", "controller", "studies", "analysis")}
+    others.add(Path(sysconfig.get_path("stdlib")))
+    is_installed = not {"site-packages", "dist-packages"}.isdisjoint(file.parts)
+    return file.is_file() and not is_installed and others.isdisjoint(file.parents)
+
+
 def raised_in(error: BaseException) -> str:
     """Return file and line of a user's own code that raised, as `` (mynets.py:7)``; "" if unknown.
 
-    That is the innermost outside of these packages, of others that are installed, and of Python. A
-    syntax error names them itself.
+    That is the innermost frame in a user's own file. A syntax error names its place itself.
     """
     if isinstance(error, SyntaxError):
         return ""
-    installed = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    package = Path(__file__).parent
-    ours = (package.parent / name for name in ("accerl", "controller", "studies", "analysis"))
-    others = (*ours, *map(Path, installed))
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
-        if path.is_file() and not any(folder in path.parents for folder in others):
+        if is_users(path):
             return f" ({path.name}:{frame.lineno})"
     return ""
 

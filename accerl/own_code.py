@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from hashlib import sha256
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import Any
 
-from accerl.errors import UserError, first_line, one_line, raised_in, require
+from accerl.errors import UserError, first_line, is_users, one_line, raised_in, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,23 +99,62 @@ def make_own(what: str, path: str, example: str, params: Mapping[str, Any] | Non
 
 
 def source_hash(path: str) -> str:
-    """Return a hash of the module or the whole package that an import path begins with.
+    """Return a hash of the code that an import path leads to; "" where there is no file.
 
-    So a change of it is seen, wherever in the package the name is defined. What it imports from
-    elsewhere is not in it. "" where there is no file.
+    That is the module or the whole package that the path begins with, and whatever else of a user's
+    own it imports, directly or through another. So a change is seen wherever it is made. What is
+    imported by a name that is put together at run time is not in it.
     """
-    parts = path.partition(":")[0].split(".")
-    # A namespace package has no file of its own: what lies in it has.
-    found = (find_spec(".".join(parts[:count])) for count in range(1, len(parts) + 1))
-    try:
-        file = next(Path(each.origin) for each in found if each is not None and each.origin)
-    except (ModuleNotFoundError, StopIteration):
-        return ""
-    files = sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
+    sources, waiting = dict[str, list[Path]](), [path.partition(":")[0]]
+    while waiting:
+        name, file = _find_source(waiting.pop())
+        if file is None or name in sources or (sources and not is_users(file)):
+            continue
+        is_package = file.name == "__init__.py"
+        sources[name] = sorted(file.parent.rglob("*.py")) if is_package else [file]
+        if is_users(file):
+            root = name if is_package else name.rpartition(".")[0]
+            for each in sources[name]:
+                folders = each.parent.relative_to(file.parent).parts
+                waiting += _imports(each, ".".join((root, *folders)))
     digest = sha256()
-    for each in files:
-        digest.update(each.read_bytes())
-    return digest.hexdigest()[:12]
+    for name in sorted(sources):  # in whatever order they were found
+        for each in sources[name]:
+            digest.update(each.read_bytes())
+    return digest.hexdigest()[:12] if sources else ""
+
+
+def _find_source(module: str) -> tuple[str, Path | None]:
+    """Return the module or package that a dotted name begins with, and its file; None: it has none.
+
+    A namespace package has no file of its own: what lies in it has.
+    """
+    parts = module.split(".")
+    for count in range(1, len(parts) + 1):
+        name = ".".join(parts[:count])
+        try:
+            found = find_spec(name)
+        except (ImportError, ValueError):  # it does not exist, or was made up at run time
+            break
+        if found is not None and found.origin:
+            file = Path(found.origin)
+            return name, file if file.is_file() else None
+    return module, None
+
+
+def _imports(file: Path, package: str) -> Iterator[str]:
+    """Yield the dotted names that a file of a package imports: modules, and names in modules."""
+    try:
+        nodes = [*ast.walk(ast.parse(file.read_bytes()))]
+    except (SyntaxError, ValueError):  # it is no Python, or of another version
+        return
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            with suppress(ImportError):  # it leads out of the package
+                module = resolve_name("." * node.level + (node.module or ""), package)
+                yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
 @contextmanager

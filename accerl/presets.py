@@ -69,6 +69,8 @@ def _atari(
 # NA = 12 agents are 12 actors, but each steps 32 environments where the paper's had one. Table 5
 # does not print the length of a run, the clipping of gradients, or how values are scaled. The paper
 # acts one state at a time (infer_batch) in plain torch: add --spec '{"graph": "eager"}' for that.
+# Updates of a student are limited (distill_updates), so one distiller works on each: where one
+# student acts, as in the paper's Figures 8 and 9, three of the ND = 4 have nothing to do.
 _PAPER_PONG = RunConfig(
     preset="paper-pong",
     game="pong",

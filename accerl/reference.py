@@ -19,6 +19,7 @@ from accerl.compress.distillation.beginnings import BeginMethod
 from accerl.compress.distillation.trainer import DistillMethod
 from accerl.compress.lowrank import LowRankMethod
 from accerl.compress.pruning.criteria import PruneMethod
+from accerl.compress.pruning.sparse import TopologyConfig
 from accerl.compress.quantization.quantize import QuantiseMethod
 from accerl.compress.quantization.ranges import RangeMethod
 from accerl.config import RunConfig, RuntimeConfig
@@ -34,12 +35,13 @@ SECTIONS: Mapping[str, type[Any]] = {
     "": RunConfig,
     "env": EnvConfig,
     "learner": LearnerConfig,
+    "learner.sparse": TopologyConfig,
     "runtime": RuntimeConfig,
     "compression": CompressionConfig,
     "ray": RayConfig,
     "own": OwnConfig,
 }
-"""of a configuration, by the name before the point"""
+"""of a configuration, by the name before the last point"""
 METHODS: tuple[tuple[type[Any], str, Mapping[str, str]], ...] = (
     (DistillMethod, "distill_", {}),
     (BeginMethod, "distill_", {"states": "start_states"}),
@@ -79,7 +81,8 @@ def page() -> str:
         "`--set SECTION.NAME=VALUE`, or `section__name=value` in Python. Those without a section "
         "have options of their own (`--network`, `--seconds`, `--until-score`, `--start`, "
         "`--events FILE`), but for `pixel_centre` and `pixel_unit`, which `--config FILE` sets; "
-        "in Python events are `conditions__events=[{...}]`.",
+        "in Python events are `conditions__events=[{...}]`. Those of `learner.sparse` are entries "
+        'of one object: `--set \'learner.sparse={"method": "set"}\'`.',
         "",
         "| setting | default | meaning |",
         "|---|---|---|",

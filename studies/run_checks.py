@@ -8,7 +8,7 @@ from accerl.compress.graphs.policy_graph import check_own_student
 from accerl.config import RunConfig
 from accerl.envs import check_installed, make_envs
 from accerl.families import describe_game
-from accerl.monitor.strategy import Strategy, bind, check_students, specs_of
+from accerl.monitor.strategy import Strategy, check_students, check_times, specs_of
 from accerl.networks.make import make_network
 from accerl.own_code import own_errors
 from accerl.presets import PRESETS
@@ -17,7 +17,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.ray.cluster import check_reachable
 from accerl.runtime.wiring import Wiring
 from accerl.spec import STUDENTS, CompressionSpec, is_own_network
-from accerl.training.run import check_startable, known_times
+from accerl.training.run import check_startable
 from accerl.training.run_folder import starting_learner
 from studies.progress import say
 
@@ -39,7 +39,12 @@ def say_what_is_assumed(config: RunConfig, profile: LatencyProfile | None) -> No
 
 
 def check_run(
-    config: RunConfig, strategy: Strategy, profile: LatencyProfile | None, *, begins: bool
+    config: RunConfig,
+    strategy: Strategy,
+    profile: LatencyProfile | None,
+    *,
+    begins: bool,
+    times: LatencyProfile | None = None,
 ) -> None:
     """Refuse, before anything is written, what the run would refuse when it comes to it.
 
@@ -48,12 +53,13 @@ def check_run(
         strategy: that decides; afterwards it knows the run.
         profile: that charges its virtual clock; None: the clock is real.
         begins: whether it starts, as opposed to going on from a checkpoint.
+        times: what the strategy knew of the machine when it began; None: what is known now.
 
     Raises:
         UserError: with what to do instead.
     """
     check_installed(config.game)
-    check_startable(config, strategy)
+    check_startable(config, strategy, times=profile or times)
     decided = config.adapted()
     if config.runtime.runtime == "ray":
         check_reachable(config.ray.address)
@@ -61,15 +67,12 @@ def check_run(
     if config.start and begins:
         starting_learner(config)
     with own_errors("strategy", strategy):
-        # What chooses from that which the run can act with says so only once it knows the run.
-        bind(strategy, decided, known_times(config, profile))
+        # What chooses from that which the run can act with says so only now that it knows the run.
         specs = specs_of(strategy)
         check_students(strategy, config)
     _check_networks(config, specs)
     if profile is not None:
-        times = times_of_run(profile, config)
-        for spec in specs:
-            times.infer_seconds(spec, config.runtime.num_envs)
+        check_times(strategy, times_of_run(profile, config), config.runtime.num_envs)
 
 
 def _check_networks(config: RunConfig, specs: Sequence[CompressionSpec]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from accerl.config import RunConfig
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import UserError, did_you_mean, require_choice
 from accerl.monitor.strategies import STRATEGIES, AdviseKLCapStrategy, make_strategy
 from accerl.monitor.strategy import Strategy, specs_of
 from accerl.own_code import make_own
@@ -20,8 +20,14 @@ from accerl.spec import IDENTITY, CompressionSpec, is_own_network
 from accerl.training.run import known_times
 from controller.actions import PresetActions
 from controller.bundle.bundle import is_bundle
-from controller.bundle.schedule import groups_of
-from controller.bundle.serving import Replacement, ServedStrategy, leave_out, serve_bundle
+from controller.bundle.read import MODES, read_bundle
+from controller.bundle.serving import (
+    Replacement,
+    ServedSchedule,
+    ServedStrategy,
+    leave_out,
+    serve_bundle,
+)
 from controller.comparators.by_name import COMPARATORS, existing_presets, make_comparator
 from controller.indicator.strategy import AdvancedIndicator
 from controller.shipped import shipped_indicator
@@ -65,8 +71,8 @@ def choose_strategy(
                 raise UserError("--spec and --strategy-params both set the fixed spec; give one")
             given = {"spec": spec}
         if name == AdviseKLCapStrategy.name and "specs" not in given:
-            _note_unknown_times(config, name)
             given = {"specs": _fastest_first(config), **given}
+            _note_unknown_times(config, name)
         return make_strategy(name, **given)
     if name in COMPARATORS:
         profile = clock_profile(config)
@@ -115,35 +121,77 @@ def _own(path: str, params: Mapping[str, Any]) -> Strategy:
     return strategy
 
 
+def note_on_strategy(name: str, params: str, config: RunConfig) -> str | None:
+    """Say of a strategy that goes by the machine's times that nobody measured those; None: nothing.
+
+    Args:
+        name: see `choose_strategy`; of a bundle its policy decides.
+        params: as JSON.
+        config: of the run that it decides in.
+
+    Raises:
+        UserError: the parameters are no JSON object.
+    """
+    if name == AdviseKLCapStrategy.name:
+        return None if "specs" in _read_params(params) else _unknown_times(config, name)
+    if name == AdvancedIndicator.name:
+        return _unknown_times(config, name)
+    return _unknown_times(config, "bundle") if is_bundle(name) else None
+
+
 def _note_unknown_times(config: RunConfig, strategy: str) -> None:
-    """Say of the run of a strategy that reads the machine that nobody measured it."""
+    """Print what `_unknown_times` says."""
+    if (note := _unknown_times(config, strategy)) is not None:
+        say(note)
+
+
+def _unknown_times(config: RunConfig, strategy: str) -> str | None:
+    """Say of the run of a strategy that reads the machine that nobody measured it; None: nothing.
+
+    On the virtual clock the machine is its latency profile.
+    """
     if config.runtime.clock != "real":
-        return
-    measure = f"`accerl profile measure --game {config.game} --network {config.network}`"
-    machine = this_machine()
+        return None
+    measure, machine = _measuring(config), this_machine()
     if known_times(config, None) is None:
-        say(
+        return (
             f"nobody measured how fast {config.network} learns and acts on this machine: the "
             f"{strategy} may stay without compression ({measure} measures it)"
         )
-    elif machine == MEASURED:
-        measured = times_of_game(load_profile(machine), config).game
-        if measured != config.game:
-            say(
-                f"this machine was measured with {measured}, whose times the {strategy} takes for "
-                f"those of {config.game} ({measure} measures them)"
-            )
-    else:
-        say(
+    if machine != MEASURED:
+        return (
             f"nobody measured this machine: the {strategy} takes it for {machine}; at work it sees "
             f"how fast it is, but hardly how specs compare ({measure} measures it)"
         )
+    measured = times_of_game(load_profile(machine), config).game
+    if measured == config.game:
+        return None
+    return (
+        f"this machine was measured with {measured}, whose times the {strategy} takes for "
+        f"those of {config.game} ({measure} measures them)"
+    )
+
+
+def _measuring(config: RunConfig) -> str:
+    """Return the command that measures this machine with a run's game and network."""
+    return f"`accerl profile measure --game {config.game} --network {config.network}`"
 
 
 def _fastest_first(config: RunConfig) -> tuple[CompressionSpec, ...]:
-    """Return what actors can act with, by the speed that the machine's profile predicts."""
+    """Return what actors can act with, by the speed that the machine's profile predicts.
+
+    Raises:
+        UserError: there are no times of the learner's network.
+    """
     profile = clock_profile(config) or load_profile(this_machine())
-    specs = existing_presets(config.network, times_of_run(profile, config))
+    times = times_of_game(profile, config)
+    is_real = config.runtime.clock == "real"
+    if is_real and config.network not in (times.network, *times.small_learner_us):
+        raise UserError(
+            f"strategy {AdviseKLCapStrategy.name}: nobody measured how fast {config.network} "
+            f"learns and acts on this machine; measure it with {_measuring(config)}"
+        )
+    specs = existing_presets(config.network, times.for_network(config.network))
     return fastest_first(profile, config, specs)
 
 
@@ -157,29 +205,22 @@ def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) ->
         strict: refuse a bundle that may choose what the run cannot act with.
 
     Raises:
-        UserError: see `controller.bundle.serving.serve_bundle`.
+        UserError: there is no such mode; see `serve_bundle` and `ServedSchedule` of
+            `controller.bundle.serving`.
     """
-    if mode == "policy":
-        _note_unknown_times(config, "bundle")
+    require_choice("bundle: mode", mode, MODES)
     profile = clock_profile(config)
-    seen = None if profile is None else times_of_game(profile, config)
-    if mode == "policy" and profile is None:
-        seen = _times_acted_by(config)
-    machine = None if profile is None else profile.name
-    names = groups_of(config.preset, machine)
-    if machine is not None:
-        names = (f"{config.preset}-{machine}", *names)
-    served = serve_bundle(
-        path,
-        network=config.network,
-        profile=seen,
-        mode=mode,
-        names=names,
-        strict=strict,
-    )
-    schedule = served.identity["schedule"]
-    if schedule is not None and schedule != names[0]:
-        say(f"{path} has no schedule for {names[0]}; replaying that of {schedule!r}")
+    times = None if profile is None else times_of_run(profile, config)
+    if mode == "schedule":
+        served = ServedSchedule(read_bundle(path), strict=strict)
+        served.bind(config, times)
+        schedule = served.identity["schedule"]
+        if schedule != served.wanted:
+            say(f"{path} has no schedule for {served.wanted}; replaying that of {schedule!r}")
+    else:
+        _note_unknown_times(config, "bundle")
+        times = _times_acted_by(config) if profile is None else times
+        served = serve_bundle(path, network=config.network, profile=times, strict=strict)
     _warn(path, served.replacements)
     return served
 

@@ -132,6 +132,8 @@ class CompressorChain:
             elif isinstance(link, Distillation):
                 if link.student is not None:
                     said["student"] = student_name(link.student)
+                elif "sparsity" not in said:  # a run distils students and pruned networks alone
+                    raise UserError("chain: Distiller needs Pruning before it, or student=...")
             elif type(link) in GRAPHS:
                 said["graph"] = GRAPHS[type(link)]
             elif isinstance(link, SimulatedQuantizer):

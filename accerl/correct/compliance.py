@@ -9,6 +9,16 @@ from torch import Tensor
 
 from accerl.correct.chain import Corrector, CorrectorChain, Experience
 
+DISTURBED = (
+    "value_t",
+    "value_tp1",
+    "reward_t",
+    "target_logp_t",
+    "policy_logp_t",
+    "behaviour_logp_t",
+)
+"""what of the next episode no target before it may depend on"""
+
 
 def random_experience(
     generator: torch.Generator, *, steps: int = 7, batch: int = 5, gamma: float = 0.9
@@ -87,8 +97,9 @@ class CorrectorCompliance:
             cut[at] = 0.0
             experience = replace(experience, **{field: cut})
             other = {name: value.clone() for name, value in vars(experience).items()}
-            for name in ("value_t", "value_tp1", "reward_t", "target_logp_t", "policy_logp_t"):
-                other[name][at + 1 :] += 1.5
+            # By unequal amounts: equal ones would leave the ratios of policies as they are.
+            for place, name in enumerate(DISTURBED, start=1):
+                other[name][at + 1 :] += 0.5 * place
             for first, second in zip(
                 self._correct(experience), self._correct(Experience(**other)), strict=True
             ):

@@ -22,10 +22,12 @@ def measure_pixels(game: str, env: EnvConfig = AS_IT_IS) -> tuple[int, float]:
     """
     frames = []
     with closing(make_envs(game, NUM_ENVS, env)) as envs:
+        # How many frames are stacked here is known, also of frames with unusual channels.
+        stack = env.frame_stack if env.frame_stack > 1 else stack_size(envs.observation)
         for t, step in enumerate(_random_steps(envs)):
             if t % 10 == 0:
                 # Of stacked frames the newest: the others were it before.
-                channels = envs.observation.shape[0] // stack_size(envs.observation)
+                channels = envs.observation.shape[0] // stack
                 newest = step.obs[:, -channels:] if envs.observation.is_pixels else step.obs
                 frames.append(newest.copy())
     pixels = np.concatenate(frames)

@@ -11,7 +11,14 @@ import numpy as np
 from accerl.monitor.features import FEATURE_NAMES, Features
 from accerl.monitor.indicators import Indicator, Raw
 from accerl.monitor.monitor import Monitor
-from accerl.monitor.strategy import Strategy, fires, needs_of, specs_of
+from accerl.monitor.strategy import (
+    Strategy,
+    events_of,
+    explanation_of,
+    fires,
+    needs_of,
+    specs_of,
+)
 from accerl.runtime.run import PHASES, IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
@@ -115,6 +122,15 @@ class StrategyCompliance:
         strategy = self.make()
         assert not isinstance(getattr(strategy, "needs", ()), str)
         assert all(isinstance(name, str) for name in needs_of(strategy))
+
+    def test_what_it_says_of_itself_can_be_recorded(self) -> None:
+        """`events` are dicts in plain JSON, `explanation` numbers by name for each label."""
+        strategy = self.make()
+        strategy.reset()
+        for features in self._run():
+            strategy.decide(features)
+            assert len(events_of(strategy)) == len(getattr(strategy, "events", ()))
+            assert explanation_of(strategy).keys() == getattr(strategy, "explanation", {}).keys()
 
     def test_asking_whether_it_fires_changes_nothing(self) -> None:
         """`fires` describes the last decision; a composition may ask it any number of times."""

@@ -13,13 +13,13 @@ class KLIndicator:
     """How far what acts is from the learner, in nats: the paper's main indicator (eq. 5).
 
     The total (mean, variance, max) is KL(learner || actor) over every state of every rollout, from
-    the logits that the engines produced. Two things make it up, which are measured apart on
-    sampled states: compression (the same weights, compressed or not) and staleness (the learner
-    against its own weights one publication earlier). While what was decided waits to be admitted,
-    `waiting_kl_nats` is the KL of its main spec; NaN where that does not wait, or is not known yet.
-    `mix_kl_nats` is the total over what the first spec of a decision acted; NaN where that acted
-    nothing. `compression_kl_is_new` is 1 where the interval measured anything that acted, 0 where
-    `compression_kl_nats` is what was known before, of whatever acted then.
+    the logits that the engines produced. Two things make it up, which are measured apart on sampled
+    states: compression (the learner against what was published of the same weights) and staleness
+    (the learner against its own weights one publication earlier). While what was decided waits to
+    be admitted, `waiting_kl_nats` is the KL of its main spec; NaN where that does not wait, or is
+    not known yet. `mix_kl_nats` is the total over what the first spec of a decision acted; NaN
+    where that acted nothing. `compression_kl_is_new` is 1 where the interval measured anything that
+    acted, 0 where `compression_kl_nats` is what was known before, of whatever acted then.
     """
 
     names = (

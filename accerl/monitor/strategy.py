@@ -10,11 +10,14 @@ from accerl.monitor.features import Features
 from accerl.monitor.indicators import Indicator
 from accerl.monitor.monitor import Monitor
 from accerl.own_code import own_errors
+from accerl.records import plain
 from accerl.spec import CompressionSpec, Decision
 
 if TYPE_CHECKING:
     from accerl.config import RunConfig
     from accerl.runtime.latency.profile import LatencyProfile
+
+_EXPLAINED = "it must be numbers by name for each label: {'original INT8': {'score': 1.2}}"
 
 
 class Strategy(Protocol):
@@ -27,11 +30,14 @@ class Strategy(Protocol):
     build before it begins; `needs`, the names of raw indicators without which it can never act,
     likewise;
     `fires`, whether its last decision was away from its state of rest, makes room for other rules
-    in a composition; `events`, what happened to it in this run, goes into the summary;
+    in a composition; `events`, what happened to it in this run as a list of dicts in plain JSON,
+    goes into the summary;
     `bind(config, times)` tells it, before `reset`, what is known of the run beforehand;
     `overruled(decision)`, that something else acts than it decided; `rejected(spec)`, that a spec
     cannot be built in this run, so that something else acts for it; and `explanation`, why it
-    decided so, goes into the interval's record.
+    decided so as a dict of numbers by name for each label, goes into the interval's record.
+    One that draws random numbers draws them in `reset` by its int attribute `seed`, which commands
+    set to the run's, unless its parameters give one.
     """
 
     def reset(self) -> None:
@@ -44,8 +50,17 @@ class Strategy(Protocol):
 
 
 def specs_of(strategy: Strategy) -> tuple[CompressionSpec, ...]:
-    """Return every spec that a strategy declares to act with; none: it does not say."""
-    return tuple(getattr(strategy, "specs", ()))
+    """Return every spec that a strategy declares to act with; none: it does not say.
+
+    Raises:
+        UserError: a strategy of the user's own declares something else.
+    """
+    with own_errors("specs of strategy", strategy):
+        specs = tuple(getattr(strategy, "specs", ()))
+        for spec in specs:
+            if not isinstance(spec, CompressionSpec):
+                raise TypeError(f"each must be a CompressionSpec, got {spec!r}")
+    return specs
 
 
 def needs_of(strategy: Strategy) -> frozenset[str]:
@@ -59,8 +74,17 @@ def fires(strategy: Strategy) -> bool:
 
 
 def events_of(strategy: Strategy) -> list[dict[str, Any]]:
-    """Return what happened to a strategy since its reset, in plain JSON; none: it does not say."""
-    return [dict(event) for event in getattr(strategy, "events", ())]
+    """Return what happened to a strategy since its reset, in plain JSON; none: it does not say.
+
+    Raises:
+        UserError: a strategy of the user's own says it in another form.
+    """
+    with own_errors("events of strategy", strategy):
+        events = list(getattr(strategy, "events", ()))
+        for event in events:
+            if not isinstance(event, Mapping):
+                raise TypeError(f"each must be a dict, as {{'switched': 8}} is, got {event!r}")
+        return plain([dict(event) for event in events])
 
 
 def bind(strategy: Strategy, config: RunConfig, times: LatencyProfile | None) -> None:
@@ -70,10 +94,14 @@ def bind(strategy: Strategy, config: RunConfig, times: LatencyProfile | None) ->
         strategy: that is to decide in it; called before its `reset`.
         config: of the run.
         times: of its machine, as the run sees it (`times_of_run`); None: they are not known.
+
+    Raises:
+        UserError: a strategy of the user's own raised something.
     """
     told = getattr(strategy, "bind", None)
     if told is not None:
-        told(config, times)
+        with own_errors("strategy", strategy):
+            told(config, times)
 
 
 def reset(strategy: Strategy) -> None:
@@ -103,9 +131,24 @@ def decide(strategy: Strategy, features: Features) -> Decision:
 
 
 def explanation_of(strategy: Strategy) -> dict[str, dict[str, float]]:
-    """Return why the last decision was made: numbers by candidate's label; none: not said."""
-    why: Mapping[str, Mapping[str, float]] = getattr(strategy, "explanation", {})
-    return {label: dict(numbers) for label, numbers in why.items()}
+    """Return why the last decision was made: numbers by candidate's label; none: not said.
+
+    Raises:
+        UserError: a strategy of the user's own says it in another form.
+    """
+    with own_errors("explanation of strategy", strategy):
+        why = getattr(strategy, "explanation", {})
+        if not isinstance(why, Mapping):
+            raise TypeError(f"{_EXPLAINED}, got {why!r}")
+        return {str(label): _numbers(row) for label, row in why.items()}
+
+
+def _numbers(row: object) -> dict[str, float]:
+    """Return what is said of one candidate; raise TypeError where it is something else."""
+    found: Any = plain(dict(row)) if isinstance(row, Mapping) else None
+    if found is None or not all(isinstance(value, int | float) for value in found.values()):
+        raise TypeError(f"{_EXPLAINED}, got {row!r}")
+    return found
 
 
 def bind_rule(strategy: Strategy, config: RunConfig, times: LatencyProfile | None) -> None:
@@ -127,6 +170,21 @@ def check_students(strategy: Strategy, config: RunConfig) -> None:
     """
     for spec in specs_of(strategy):
         Decision.of(spec).check_students(config.network)
+
+
+def check_times(strategy: Strategy, times: LatencyProfile, num_envs: int) -> None:
+    """Refuse a strategy that may act with a spec that a virtual clock has no times for.
+
+    Args:
+        strategy: that knows the run: what chooses from what can act has left out the others.
+        times: that charge the clock, as the run sees them.
+        num_envs: states in a batch.
+
+    Raises:
+        UserError: it may.
+    """
+    for spec in specs_of(strategy):
+        times.infer_seconds(spec, num_envs)
 
 
 def overrule(strategy: Strategy, decision: Decision) -> None:
@@ -151,8 +209,8 @@ def reject(strategy: Strategy, spec: CompressionSpec) -> None:
 def tell_rejected(strategy: Strategy, events: Iterable[Mapping[str, Any]]) -> None:
     """Tell a strategy, if it asks, of the specs that a report's events say cannot be built."""
     for event in events:
-        if event.get("spec") is not None:
-            reject(strategy, CompressionSpec.from_label(event["spec"]))
+        if event.get("label") is not None:
+            reject(strategy, CompressionSpec.from_label(event["label"]))
 
 
 def check_needs(

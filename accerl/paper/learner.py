@@ -51,7 +51,8 @@ class Learner:
             (see `policy`).
         memory: whose actors collect, and whose correctors correct.
         alg: "AC", actor-critic, is the only one.
-        ddp: two learner processes share every update (torch DistributedDataParallel over gloo).
+        ddp: two learner processes share every update (torch DistributedDataParallel over gloo), on
+            the CPU even where there is a GPU.
         amp: learn in bfloat16 where that is safe, and where there are instructions for it; without
             it in float32, whatever `config` says.
         seconds: length of the run; None: as the game's preset says.
@@ -59,7 +60,8 @@ class Learner:
         out: folder for its records and checkpoint; None: none are kept.
         resume: go on from the checkpoint in `out`.
         indicators: of your own, for a strategy of your own.
-        config: what else the run is like; None: the game's preset.
+        config: what else the run is like; None: the game's preset, which clips the policy gradient.
+            ``load_preset("paper-pong")`` of `accerl.presets` learns Pong by equation 4 alone.
 
     Raises:
         UserError: an argument is not allowed, or the policy does not fit the game.

@@ -35,7 +35,7 @@ from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 
 class PairMonitor:
-    """Watches a policy and what a chain makes of it."""
+    """Watches a policy and what a chain makes of it; knows the paper's step back from a spec."""
 
     def __init__(self, policy: nn.Module, compressed: CompressedPolicy, thre: float) -> None:
         require_compressed(type(self).__name__, compressed)
@@ -47,9 +47,16 @@ class PairMonitor:
         """Return the strategy that acts on what is watched."""
         raise NotImplementedError
 
+    def milder(self, spec: CompressionSpec) -> CompressionSpec:
+        """Return the step back: 8 to 16 bits (Fig. 6), else sparsity to 0.2, else the identity."""
+        return _more_bits(spec) or _less_sparse(spec) or IDENTITY
+
 
 class KLMonitor(PairMonitor):
-    """Watches the largest KL between the original and the compressed policy (eq. 5, Fig. 6).
+    """Watches the largest KL of the compressed policy from the original one (eq. 5, Fig. 6).
+
+    The original is the learner as it is now, and what acted was made of older weights: staleness
+    is part of this KL.
 
     Args:
         policy: the original.
@@ -83,6 +90,10 @@ class RewardMonitor(PairMonitor):
         """Return the strategy that acts on what is watched."""
         return RewardGapStrategy(aggressive=aggressive, conservative=conservative, gap=self.thre)
 
+    def milder(self, spec: CompressionSpec) -> CompressionSpec:
+        """Return the step back: sparsity to 0.2 (Fig. 7), else 8 to 16 bits, else the identity."""
+        return _less_sparse(spec) or _more_bits(spec) or IDENTITY
+
 
 class Strategy:
     """Compresses as the chain says until the monitor objects, and more mildly from then on.
@@ -90,7 +101,7 @@ class Strategy:
     Args:
         chain: how hard to compress.
         monitor: what objects.
-        conservative: what then acts; None: `milder` than the chain.
+        conservative: what then acts; None: what the monitor calls `milder` than the chain.
 
     What the chain holds when this is made counts; of what is added later only actors know.
 
@@ -114,7 +125,7 @@ class Strategy:
         given = [link.policy for link in chain.links if isinstance(link, Pruning | Distillation)]
         if any(policy is not None and policy is not monitor.policy for policy in given):
             raise UserError("Strategy: the monitor watches another policy than the chain's")
-        spec, relaxed = chain.spec, conservative or milder(chain.spec)
+        spec, relaxed = chain.spec, conservative or monitor.milder(chain.spec)
         # Another graph of the same network is no relief.
         is_whole = replace(spec, graph=IDENTITY.graph) == IDENTITY
         if spec == relaxed or (conservative is None and is_whole):
@@ -131,14 +142,12 @@ class Strategy:
         self.started = True
 
 
-def milder(spec: CompressionSpec) -> CompressionSpec:
-    """Return the paper's step back from a spec: 8 to 16 bits (Fig. 6), or sparsity to 0.2 (Fig. 7).
+def _more_bits(spec: CompressionSpec) -> CompressionSpec | None:
+    return replace(spec, bits=16) if spec.bits == 8 else None
 
-    Where neither is left, nothing is compressed any more.
-    """
-    if spec.bits == 8:
-        return replace(spec, bits=16)
-    return replace(spec, sparsity=0.2) if spec.sparsity > 0.2 else IDENTITY
+
+def _less_sparse(spec: CompressionSpec) -> CompressionSpec | None:
+    return replace(spec, sparsity=0.2) if spec.sparsity > 0.2 else None
 
 
 class Acting:

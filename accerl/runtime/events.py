@@ -19,7 +19,7 @@ class RunEvent(JsonFields):
     """of a process that ended"""
     seconds: float
     """clock of the run"""
-    spec: str | None = None
-    """label of what cannot be built in this run"""
+    label: str | None = None
+    """of the spec that cannot be built in this run"""
     cause: str
     action: str

@@ -85,7 +85,8 @@ class IntervalReport(JsonFields):
     losses: Mapping[str, float] = field(default_factory=dict)
     """learner losses and diagnostics, means over the interval"""
     events: tuple[Mapping[str, Any], ...] = ()
-    """processes that died or hung: role, index, exit_code, seconds (run clock), cause, action"""
+    """processes that died or hung, and specs that cannot be built: role, index, exit_code, seconds
+    (run clock), label (of the spec), cause, action"""
     conditions: tuple[Mapping[str, Any], ...] = ()
     """what was under way on the machine in this interval, each with its `words`; monitors, and so
     strategies, do not get it"""
@@ -161,10 +162,11 @@ class InnerRun(Protocol):
         ...
 
     def snapshot(self) -> Snapshot:
-        """Return everything the run is, bit-exact (serial and analytic runs only).
+        """Return everything the run is (serial and analytic runs only), bit-exact if the game is.
 
-        Of the states that students learn from it holds the newest 32 MB: on Atari, where more are
-        kept, students go on from others than they would have.
+        Games that cannot be saved (Atari's, and those of Gymnasium's registry: see
+        `Envs.exact_resume`) begin anew. Of the states that students learn from it holds the newest
+        32 MB: on Atari, where more are kept, students go on from others than they would have.
         """
         ...
 

@@ -54,6 +54,11 @@ def train(
         UserError: a name or value is not allowed, `out` holds anything already, or nothing that
             could be resumed.
     """
+    if not isinstance(game, str):
+        raise UserError(
+            "game: give its name, or module:Id of Gymnasium's registry, such as 'mygames:My-v0', "
+            f"not {game!r}: other processes make it too"
+        )
     if network is not None and not isinstance(network, str):
         raise UserError(
             f"network: give its import path, such as 'mynets:MyNet', not {network!r}: other "

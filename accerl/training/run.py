@@ -18,12 +18,14 @@ from accerl.monitor.strategy import (
     bind,
     check_needs,
     check_students,
+    check_times,
     decide,
     events_of,
     explanation_of,
     reset,
     tell_rejected,
 )
+from accerl.precision import choose_precision
 from accerl.records import CONFIG, RunWriter, fingerprint, plain, read_json, versions
 from accerl.runtime.latency.games import as_wired, times_of_game, times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
@@ -45,6 +47,7 @@ from accerl.training.run_folder import (
     held,
     open_records,
     read_config,
+    recorded_machine,
     seconds_finished,
     starting_learner,
 )
@@ -116,6 +119,7 @@ def run_training(
     strategy: Strategy,
     *,
     strategy_name: str | None = None,
+    strategy_params: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     profile: LatencyProfile | None = None,
@@ -130,20 +134,21 @@ def run_training(
     strategy knows of the machine where the clock is real (None: what was measured on it, or else
     on one like it). `parts` take the place of what `config` names. The strategy finds the values of
     `indicators`, made new for this run, in `Features.raw` by their names, beside those of
-    `Monitor`; records call it `strategy_name` (None: what it calls itself). The run begins with the
-    learner of the run in `config.start`, if that is named. With `out`, the run directory is written
-    as it goes, and a checkpoint after the first and then every `CHECKPOINT_EVERY` intervals, at the
-    end, and when it is interrupted.
+    `Monitor`; records call it `strategy_name` (None: what it calls itself), with `strategy_params`
+    if it says none. The run begins with the learner of the run in `config.start`, if that is named.
+    With `out`, the run directory is written as it goes, and a checkpoint after the first and then
+    every `CHECKPOINT_EVERY` intervals, at the end, and when it is interrupted.
 
     Raises:
-        UserError: the strategy could never act, the output cannot be written or holds something
-            else already, or there is nothing to resume.
+        UserError: the strategy could never act; `out` cannot be written, is taken, or not resumed.
         GameError: an environment raised, or returned NaN; with `out`, there is a checkpoint.
     """
-    check_startable(config, strategy, parts, indicators)
-    profile = _charging(config, profile)
-    identity = run_identity(config, strategy, strategy_name or name_of(strategy), profile, parts)
-    out = None if out is None else Path(out)
+    profile, out = _charging(config, profile), None if out is None else Path(out)
+    times = (recorded_machine(out) if resume else None) or times
+    check_startable(config, strategy, parts, indicators, profile or times)
+    if profile is not None:
+        check_times(strategy, times_of_run(profile, config), config.runtime.num_envs)
+    identity = run_identity(config, strategy, strategy_name, profile, parts, strategy_params)
     if resume:
         check_resumable(config, out, identity)
     elif out is not None:
@@ -176,7 +181,7 @@ def run_training(
         )
         machine = profile or times or load_profile(this_machine())
         if out is not None and profile is None and hasattr(strategy, "bind"):
-            machine = _known_machine(machine, out / MACHINE, resume=resume)
+            save_profile(machine, out / MACHINE)
         bind(strategy, config.adapted(), known_times(config, machine))
         reset(strategy)
         score = Score(goal=config.until_score)
@@ -203,14 +208,6 @@ def _made_with(strategy: Strategy, profile: LatencyProfile | None) -> dict[str, 
     }
 
 
-def _known_machine(profile: LatencyProfile, path: Path, *, resume: bool) -> LatencyProfile:
-    """Return what a strategy knows of its machine: what it knew when the run began."""
-    if resume and path.is_file():
-        return load_profile(str(path))
-    save_profile(profile, path)
-    return profile
-
-
 def known_times(config: RunConfig, profile: LatencyProfile | None) -> LatencyProfile | None:
     """Return what a strategy may know of the machine's times before the run; None: nothing.
 
@@ -230,8 +227,12 @@ def check_startable(
     strategy: Strategy,
     parts: Parts | None = None,
     indicators: Sequence[Indicator] = (),
+    times: LatencyProfile | None = None,
 ) -> None:
     """Refuse, before anything is written, what would fail or never act once the run is on.
+
+    The strategy knows the run afterwards, and of its machine `times`: the profile that charges its
+    virtual clock, or what is known (None: now) where the clock is real.
 
     Raises:
         UserError: what it is.
@@ -247,6 +248,7 @@ def check_startable(
     if not hasattr(strategy, "bind"):  # those leave out by themselves what cannot act
         check_students(strategy, config)
     config.conditions.check(config.seconds)  # a run that is resumed may have become longer
+    bind(strategy, config.adapted(), known_times(config, times))
 
 
 def _drive(episode: Episode, strategy: Strategy, score: Score) -> Iterator[IntervalReport]:
@@ -269,7 +271,7 @@ def _drive_recorded(
     """Run to the end, recording; whatever interrupts it leaves a checkpoint to resume from.
 
     An interruption in mid-interval goes back to the end of the last one, so that a resumed
-    serial run equals an uninterrupted one bit by bit, but for Atari's students (`Run.snapshot`).
+    serial run equals an uninterrupted one bit by bit, if its game can be saved (`Run.snapshot`).
     """
     checkpoint = writer.path / CHECKPOINT
     state = episode.snapshot()
@@ -282,7 +284,8 @@ def _drive_recorded(
                 writer.sync()
                 save_checkpoint(checkpoint, state)
     except GameError as error:
-        raise GameError(f"{error}; {_ended(writer.path, error)}", error.details) from error
+        said = f"{error}; {_ended(writer.path, error)}"
+        raise GameError(said, error.details, saved=True) from error
     finally:
         writer.sync()
         save_checkpoint(checkpoint, state)
@@ -331,15 +334,16 @@ def name_of(strategy: Strategy) -> str:
 def run_identity(
     config: RunConfig,
     strategy: Strategy,
-    strategy_name: str,
+    strategy_name: str | None,
     profile: LatencyProfile | None,
     parts: Parts | None = None,
+    params: Mapping[str, Any] | None = None,  # of a strategy that says none itself
 ) -> dict[str, Any]:
     """Return what config.json says besides the configuration, for `check_resumable`."""
     settings, decided = getattr(strategy, "to_json", dict)(), config.adapted()
     return {
-        "strategy": strategy_name,
-        "strategy_params": plain(settings.get("params")),
+        "strategy": strategy_name or name_of(strategy),
+        "strategy_params": plain(params if settings.get("params") is None else settings["params"]),
         "shield": plain(settings.get("shield")),
         "profile_hash": None if profile is None else profile.hash,
         "own_parts": {} if parts is None else parts.names,
@@ -348,6 +352,9 @@ def run_identity(
             "num_actors": (decided if profile is None else config).runtime.num_actors,
             "device": decided.learner.device,
             "precision": decided.learner.precision,
+            "distill_precision": choose_precision(
+                decided.compression.distill_precision, decided.learner.device
+            ),
             "fingerprint": fingerprint()["id"] if profile is None else None,
         },
     }

@@ -22,6 +22,8 @@ from accerl.records import (
     read_json,
     try_lock,
 )
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.profiles import load_profile
 from accerl.settings import RECORDED
 
 CHECKPOINT = "checkpoint"
@@ -143,6 +145,15 @@ def open_records(path: Path, config: Mapping[str, Any], *, resume: bool) -> RunW
     if not resume:
         remove_checkpoint(path / CHECKPOINT)
     return RunWriter(path, config, resume=resume)
+
+
+def recorded_machine(out: Path | None) -> LatencyProfile | None:
+    """Return what the strategy of the run in `out` knew of its machine; None: nothing says that.
+
+    What was known when a run on the real clock began still counts when it goes on.
+    """
+    path = None if out is None else out / MACHINE
+    return load_profile(str(path)) if path is not None and path.is_file() else None
 
 
 def saved_run(path: Path) -> dict[str, Any]:

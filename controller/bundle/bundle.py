@@ -45,6 +45,7 @@ from controller.bundle.files import (
 from controller.bundle.meta import BundleMeta, git_revision
 from controller.bundle.read import Bundle, read_bundle
 from controller.bundle.schedule import RULES, Schedule
+from controller.bundle.serving import ServedSchedule
 from controller.indicator.onnx_graph import build_onnx, onnx_scores
 from controller.indicator.strategy import AdvancedIndicator
 
@@ -164,20 +165,23 @@ def load_bundle(
 ) -> Strategy:
     """Return a bundle as a strategy for a new run.
 
-    The indicator leaves out what the run cannot act with. For a schedule the run must be able to
-    act with all of its specs: `controller.bundle.serving.serve_bundle` is for those that perhaps
-    cannot.
+    The indicator chooses from what the run can act with. A schedule is chosen by the run, as on the
+    command line (`controller.bundle.serving.ServedSchedule`), and the nearest milder specs act in
+    place of those that the run cannot act with.
 
     Args:
         path: the bundle's folder.
-        mode: "policy" reacts to features; "schedule" replays the open-loop schedule by the clock.
-        game: whose schedule, or of which family of machines; None is the pooled one, or else the
-            only one there is.
+        mode: "policy" reacts to features; "schedule" replays an open-loop schedule by the clock.
+        game: whose schedule, or of which family of machines, whatever the run; None: the run
+            chooses. It goes with mode "schedule".
 
     Raises:
         UserError: the bundle is damaged, or has no such mode or schedule.
     """
-    return read_bundle(path).strategy(mode, game)
+    bundle = read_bundle(path)
+    if mode == "schedule":
+        return ServedSchedule(bundle, game)
+    return bundle.strategy(mode, game)
 
 
 def verify_bundle(path: str | Path) -> dict[str, Any]:

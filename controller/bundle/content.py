@@ -111,7 +111,7 @@ class Content:
         return {
             "Specs that it may act with": [
                 {
-                    "spec": spec.label,
+                    "acts with": spec.label,
                     "typical KL in nats": "0" if spec == IDENTITY else _kl(self._prior, spec),
                 }
                 for spec in self._settings.specs

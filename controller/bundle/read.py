@@ -8,7 +8,7 @@ from pathlib import Path
 
 from safetensors.torch import load as load_safetensors
 
-from accerl.errors import UserError
+from accerl.errors import UserError, require_choice
 from accerl.monitor.strategy import Strategy
 from accerl.records import read_json
 from controller.actions import Actions
@@ -46,33 +46,46 @@ class Bundle:
         Args:
             mode: "policy" reacts to features, under the shield that its results were obtained
                 under, if there was one; "schedule" replays the open-loop schedule.
-            game: whose schedule; None is the pooled one, or else the only one there is.
+            game: whose schedule; None is the pooled one, or else the only one there is. A policy
+                takes none.
 
         Raises:
             UserError: the bundle has no such mode or game.
         """
+        require_choice("bundle: mode", mode, MODES)
         if mode == "policy":
+            if game is not None:
+                raise UserError(
+                    f"bundle: game {game!r} names a schedule, and mode 'policy' replays none; "
+                    "leave it out, or give mode='schedule'"
+                )
             learned = self.content.strategy()
             nats = self.meta.shield_nats
             return learned if nats is None else Shielded(learned, nats)
-        if mode != "schedule":
-            raise UserError(f"bundle: mode {mode!r} does not exist; allowed: {', '.join(MODES)}")
         if game is None:
             game = self.schedule_for()
         if game not in self.schedules:
-            raise UserError(
-                f"{self.path / SCHEDULE} has no schedule for {game!r}; "
-                f"it has: {', '.join(self.schedules) or 'none'}"
-            )
+            raise self._lacking(game)
         return ReplayedSchedule(self.schedules[game])
 
     def schedule_for(self, *names: str) -> str:
         """Return the first of `names` that has a schedule, or else the pooled one's name.
 
-        A bundle without a pooled one offers its first.
+        A bundle without a pooled one offers its only one.
+
+        Raises:
+            UserError: it has none of these, and not just one.
         """
         known = [name for name in (*names, POOLED) if name in self.schedules]
-        return (known or [*self.schedules, POOLED])[0]
+        if not known and len(self.schedules) != 1:
+            raise self._lacking((*names, POOLED)[0])
+        return (known or [*self.schedules])[0]
+
+    def _lacking(self, name: str) -> UserError:
+        there = ", ".join(self.schedules) or "none"
+        if self.schedules:
+            there += "; accerl.load_bundle(..., mode='schedule', game=...) replays one of them"
+        return UserError(f"{self.path / SCHEDULE} has no schedule for {name!r}; it has: {there}")
 
 
 def read_bundle(path: str | Path) -> Bundle:

@@ -229,6 +229,17 @@ def groups_of(game: str, profile: str | None) -> tuple[str, ...]:
     return (game,) if machine is None else (machine[0], game)
 
 
+def names_for(game: str, profile: str | None) -> tuple[str, ...]:
+    """Return whose schedules suit a run, best first: its own, then those of its `groups_of`.
+
+    Args:
+        game: its name.
+        profile: name of the latency profile that charges its clock; None: its clock is real.
+    """
+    groups = groups_of(game, profile)
+    return groups if profile is None else (f"{game}-{profile}", *groups)
+
+
 class ReplayedSchedule:
     """A Strategy that follows a schedule by the clock alone and ignores every other feature."""
 

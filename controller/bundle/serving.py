@@ -7,10 +7,10 @@ or the run refuses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from accerl.config import RunConfig
 from accerl.errors import UserError
@@ -29,7 +29,8 @@ from accerl.monitor.strategy import (
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import Actions
-from controller.bundle.read import read_bundle
+from controller.bundle.read import Bundle, read_bundle
+from controller.bundle.schedule import names_for
 from controller.env.compatibility import incompatibility
 
 
@@ -65,12 +66,12 @@ class ServedStrategy:
         self.strategy = strategy
         self.identity = dict(identity)
         self.replacements = replacements
-        self._acting = {item.spec: item.acting for item in replacements if item.acting is not None}
 
     @property
     def specs(self) -> tuple[CompressionSpec, ...]:
         """Every spec that it may act with here, each once."""
-        return tuple(dict.fromkeys(self._acting.get(s, s) for s in specs_of(self.strategy)))
+        acting = self._acting()
+        return tuple(dict.fromkeys(acting.get(s, s) for s in specs_of(self.strategy)))
 
     @property
     def needs(self) -> frozenset[str]:
@@ -120,56 +121,128 @@ class ServedStrategy:
     def decide(self, features: Features) -> Decision:
         """Return the bundle's decision, specs replaced; what becomes the same adds up."""
         decision, shares = self.strategy.decide(features), dict[CompressionSpec, float]()
+        acting = self._acting()
         for spec, share in decision.mix:
-            acting = self._acting.get(spec, spec)
-            shares[acting] = shares.get(acting, 0.0) + share
-        shadow = decision.shadow and self._acting.get(decision.shadow, decision.shadow)
+            acts = acting.get(spec, spec)
+            shares[acts] = shares.get(acts, 0.0) + share
+        shadow = decision.shadow and acting.get(decision.shadow, decision.shadow)
         return Decision(tuple(shares.items()), None if shadow in shares else shadow)
+
+    def _acting(self) -> dict[CompressionSpec, CompressionSpec]:
+        """Return what acts in place of what."""
+        return {item.spec: item.acting for item in self.replacements if item.acting is not None}
+
+
+class _Unbound:
+    """Stands in for the schedule that a run has yet to choose: it may act with all of theirs."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        replays = [bundle.strategy("schedule", name) for name in bundle.schedules]
+        self.specs = tuple(dict.fromkeys(spec for each in replays for spec in specs_of(each)))
+
+    def reset(self) -> None:
+        self._refuse()
+
+    def decide(self, features: Features) -> Decision:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise UserError(
+            "bundle: a run chooses the schedule: bind it to one before it decides "
+            "(`accerl.monitor.strategy.bind`), or give load_bundle a game"
+        )
+
+
+class ServedSchedule(ServedStrategy):
+    """A Strategy that replays a schedule of a bundle: the one that suits the run it is bound to.
+
+    That is the schedule of its game on the machine of its latency profile, or else of the machine's
+    family, of the game, or of all runs together; on the real clock the first two are left out. The
+    nearest milder specs act in place of those that the run cannot act with.
+
+    Args:
+        bundle: that holds the schedules.
+        game: name of the schedule, whatever the run; None: the run chooses.
+        strict: refuse a run that cannot act with all specs of its schedule.
+
+    Raises:
+        UserError: there is no schedule of that name, or none at all.
+    """
+
+    def __init__(self, bundle: Bundle, game: str | None = None, *, strict: bool = False) -> None:
+        # A bundle without schedules is refused here, not when a run begins.
+        chosen = game is not None or not bundle.schedules
+        strategy = bundle.strategy("schedule", game) if chosen else _Unbound(bundle)
+        super().__init__(strategy, _identity(bundle, "schedule", game))
+        self._bundle, self._game, self._strict = bundle, game, strict
+        self.wanted = game
+        """the schedule that suits the run best, whether the bundle has it or not; None: no run is
+        known"""
+
+    def bind(self, config: RunConfig, times: LatencyProfile | None) -> None:
+        """Choose the schedule for a run, and what acts in place of what it cannot act with.
+
+        Raises:
+            UserError: no schedule is for such a run, it can act with nothing of the bundle, or
+                strictly not with everything of the schedule.
+        """
+        charged = times if config.runtime.clock == "virtual" else None
+        machine = None if charged is None else charged.name
+        names = names_for(config.preset, machine) if self._game is None else (self._game,)
+        schedule = self._bundle.schedule_for(*names)
+        strategy = self._bundle.strategy("schedule", schedule)
+        actions, network = self._bundle.content.actions, config.network
+        replacements = replace_missing(actions, specs_of(strategy), network, charged)
+        if self._strict:
+            _refuse_missing(self._bundle, replacements, "the nearest milder ones")
+        self.wanted, self.strategy, self.replacements = names[0], strategy, replacements
+        self.identity = _identity(self._bundle, "schedule", schedule)
 
 
 def serve_bundle(
-    path: str | Path,
-    *,
-    network: str,
-    profile: LatencyProfile | None,
-    mode: str = "policy",
-    names: tuple[str, ...] = (),
-    strict: bool = False,
+    path: str | Path, *, network: str, profile: LatencyProfile | None, strict: bool = False
 ) -> ServedStrategy:
-    """Return a bundle as the strategy of a run.
-
-    Its `identity` has the mode, and as "schedule" the one that is replayed; None: the policy
-    decides.
+    """Return the policy of a bundle as the strategy of a run.
 
     Args:
         path: the bundle's folder.
         network: of the run's learner.
-        profile: of its virtual clock, as measured. On the real clock None for a schedule; the
-            indicator acts by the times that are known (`AdvancedIndicator.bind`), if any.
-        mode: "policy" or "schedule", as in `Bundle.strategy`.
-        names: whose schedule is wanted, best first; the pooled one is the last resort.
+        profile: of its virtual clock, as measured. On the real clock the indicator acts by the
+            times that are known (`AdvancedIndicator.bind`), if any; None: by none.
         strict: refuse a bundle that may choose what the run cannot act with.
 
     Raises:
-        UserError: the bundle is damaged or has no such mode, nothing of it can act here, or
-            `strict` and something cannot.
+        UserError: the bundle is damaged, nothing of it can act here, or `strict` and something
+            cannot.
     """
     bundle = read_bundle(path)
-    schedule = bundle.schedule_for(*names) if mode == "schedule" else None
-    strategy = bundle.strategy(mode, schedule)
+    strategy = bundle.strategy()
     seen = None if profile is None else profile.for_network(network)
-    chooses = mode == "policy"
-    place = leave_out if chooses else replace_missing
-    replacements = place(bundle.content.actions, specs_of(strategy), network, seen)
-    if replacements and strict:
+    replacements = leave_out(bundle.content.actions, specs_of(strategy), network, seen)
+    if strict:
+        _refuse_missing(bundle, replacements, "others")
+    return ServedStrategy(strategy, _identity(bundle, "policy", None), replacements)
+
+
+def _identity(bundle: Bundle, mode: str, schedule: str | None) -> dict[str, Any]:
+    """Return what identifies a served bundle in the records of a run.
+
+    Args:
+        bundle: that is served.
+        mode: see `Bundle.strategy`.
+        schedule: the one that is replayed; None: the policy decides, or the run has yet to choose.
+    """
+    return {"digest": bundle.manifest.digest[:12], "mode": mode, "schedule": schedule}
+
+
+def _refuse_missing(bundle: Bundle, replacements: Sequence[Replacement], others: str) -> None:
+    """Refuse a run that cannot act with some specs; without --strict `others` act."""
+    if replacements:
         raise UserError(
-            f"{path}: this run cannot act with {len(replacements)} of its specs: "
+            f"{bundle.path}: this run cannot act with {len(replacements)} of its specs: "
             f"{', '.join(f'{item.spec.label} ({item.reason})' for item in replacements)}; leave "
-            f"out --strict to act with {'others' if chooses else 'the nearest milder ones'}"
+            f"out --strict to act with {others}"
         )
-    digest = bundle.manifest.digest[:12]
-    identity = {"digest": digest, "mode": mode, "schedule": schedule}
-    return ServedStrategy(strategy, identity, replacements)
 
 
 def leave_out(

@@ -33,8 +33,10 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
     Observation: the unitless feature vector (`accerl.monitor.features`), float32 [F]. Action: one
     index per head of `actions`, or a single one for presets. An action that does not exist for
     this learner on this machine is replaced by `Actions.nearest`. Reward: the gain of J in one
-    interval, r_k = (J_k - J_{k-1}) / (reference - random), *not* discounted: with the discounts
-    below, the discounted return is `objective.discounted_gain` up to a constant factor.
+    interval, r_k = (J_k - J_{k-1}) / (reference - random), *not* discounted. If each r_k is first
+    multiplied by its own step's "discount" (below), the discounted return is
+    `objective.discounted_gain` of the normalised J; as they are, it is so up to a constant factor,
+    and only where all intervals have one length.
 
     J is the return of the learner's full-precision policy, measured off the clock. An interval
     that did not measure it has reward 0, and the next measurement brings the whole gain. An
@@ -252,7 +254,8 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
     def snapshot(self) -> Snapshot:
         """Return everything the episode is, for `restore` or `accerl.checkpoint.save_checkpoint`.
 
-        It is bit-exact on tiers analytic and virtual.
+        It is bit-exact on tiers analytic and virtual, but for games that cannot be saved and begin
+        anew: Atari's, and those of Gymnasium's registry (`Envs.exact_resume`).
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.

@@ -10,7 +10,8 @@ what they reach, per unit of sigma,
 
 where the baseline b is the mean of the *other* pairs on the same instance (leave-one-out). Of the
 gradient of E[R] under the Gaussian, d mu is sigma times that of mu, and d sigma half of that of
-log sigma. mu moves by Adam along sigma / sigma_0 d mu, where sigma_0 is the first sigma, and log
+log sigma. mu moves by Adam along sigma / sigma_0 d mu, where sigma_0 is the first sigma (Adam steps
+alike for every weight, whatever its sigma: the factor weighs iterations, not weights), and log
 sigma by a plain step within limits. R is standardised over the iteration: what an instance is
 worth, its baseline takes out.
 """

@@ -10,7 +10,7 @@ import select
 import signal
 import sys
 
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import GameError, UserError, did_you_mean
 
 # Modules are named, not imported: `accerl --help` needs none of them, nor torch.
 COMMANDS = {
@@ -91,6 +91,8 @@ def run(arguments: list[str]) -> int:
         _dispatch(arguments)
         sys.stdout.flush()
     except UserError as error:
+        if isinstance(error, GameError) and not error.saved:
+            print(error.details, end="", file=sys.stderr)  # there was no folder to write it to
         print(f"accerl: {error}", file=sys.stderr)
         return 2
     except (FloatingPointError, OSError) as error:
@@ -133,6 +135,7 @@ def _dispatch(arguments: list[str]) -> None:
 
 def _call(name: str, arguments: list[str]) -> None:
     """Read a command's options and run it."""
+    from accerl.records import plain
     from studies.cli.command import Command, check_writable, made_here
     from studies.cli.options import read_options
 
@@ -144,7 +147,7 @@ def _call(name: str, arguments: list[str]) -> None:
         check_writable(out)
     result = command.execute()
     if command.json:
-        print(json.dumps(made_here(result)))
+        print(json.dumps(plain(made_here(result))))
 
 
 def _help(group: str) -> None:

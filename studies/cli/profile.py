@@ -143,8 +143,10 @@ def _with_processes(
     """Return a profile with the processes that settings ask for, if they do.
 
     Raises:
-        UserError: they do, and the profile is that of another machine.
+        UserError: they do, and the profile is that of another machine; or several learners.
     """
+    if config.runtime.num_learners > 1:
+        raise UserError("runtime.num_learners: predictions are of one learner; leave it out")
     given = [name for name in PROCESSES if name in settings]
     if not given:
         return profile

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from itertools import count, takewhile
@@ -20,13 +22,18 @@ from accerl.training.run import (
     run_identity,
     run_training,
 )
-from accerl.training.run_folder import holds_run, is_free
+from accerl.training.run_folder import holds_run, is_free, recorded_machine
 from accerl.training.score import SCORED_EPISODES
 from accerl.training.summary import note_on_actors
 from analysis.formats import counted, rounded
 from studies.progress import bar, say
 from studies.run_checks import check_run, say_what_is_assumed
 from studies.strategies import clock_profile
+
+UNASKED = 0.05
+"""share of the seconds up to which nothing is said of what acts before a decision is published"""
+SHOWN = 3
+"""specs that are named at most"""
 
 
 def run_recorded(
@@ -37,6 +44,7 @@ def run_recorded(
     *,
     resume: bool = False,
     meter: EnergyMeter | None = None,
+    strategy_params: Mapping[str, Any] | None = None,
     again: str = "add --out {out} --resume to go on from there",
 ) -> dict[str, Any]:
     """Train with a progress bar, print what came of it, return the summary.
@@ -50,14 +58,17 @@ def run_recorded(
         out: run directory.
         resume: go on with the run in `out`.
         meter: of the machine's energy.
+        strategy_params: that it was given, for records of one that does not say them itself.
         again: what to do after Ctrl-C with a run that has intervals; {out} is its folder.
     """
     profile = clock_profile(config)
     decided = config.adapted()
     say_what_is_assumed(config, profile)
-    check_run(config, strategy, profile, begins=not resume)
+    known = recorded_machine(out) if resume else None
+    check_run(config, strategy, profile, begins=not resume, times=known)
     if resume:
-        check_resumable(config, out, run_identity(config, strategy, strategy_name, profile))
+        identity = run_identity(config, strategy, strategy_name, profile, params=strategy_params)
+        check_resumable(config, out, identity)
     make_out_dir(out)
     if (note := note_on_precision(config.learner.precision, decided.learner.device)) is not None:
         say(note)
@@ -84,6 +95,7 @@ def run_recorded(
                 config,
                 strategy,
                 strategy_name=strategy_name,
+                strategy_params=strategy_params,
                 out=out,
                 resume=resume,
                 profile=profile,
@@ -96,7 +108,7 @@ def run_recorded(
         summary = {**summary, "energy_estimate": meter.estimate()}
         write_json(out / SUMMARY, summary)
     measured = config.runtime.eval_episodes > 0
-    _print_summary(summary, out, len(config.conditions.events), measured=measured)
+    _print_summary(summary, result.reports, out, len(config.conditions.events), measured=measured)
     if profile is None:
         note = note_on_actors(summary, Wiring.of(decided.runtime).actors)
         if note is not None:
@@ -122,8 +134,45 @@ def _print_conditions(met: Sequence[Mapping[str, Any]], planned: int) -> None:
     say(f"{len(met)} of {planned} events happened: {'; '.join(words) or 'it ended before'}")
 
 
-def _print_summary(summary: Mapping[str, Any], out: Path, planned: int, *, measured: bool) -> None:
-    """Print what a run reached, what it met of the planned events, and what it spent."""
+def _print_what_acted(reports: Sequence[IntervalReport]) -> None:
+    """Print which specs could not be built, and what acted without having been decided for."""
+    events = [event for report in reports for event in report.events]
+    causes = Counter(
+        (event["label"], str(event["cause"])) for event in events if event.get("label") is not None
+    )
+    for (label, cause), times in causes.items():
+        named = "" if cause.startswith(label) else f"{label}: "
+        often = f" ({counted(times, 'time')})" if times > 1 else ""
+        say(f"compressor: {named}{cause}{often}")
+    seconds = 0.0
+    unasked: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for report in reports:
+        acting = math.fsum(report.spec_seconds.values())
+        seconds += report.seconds if acting else 0.0
+        decision = report.decision.without_shadow
+        for spec, busy in report.spec_seconds.items():
+            if busy and spec not in decision.specs:
+                unasked[decision.label, spec.label] += report.seconds * busy / acting
+    share = math.fsum(unasked.values()) / seconds if unasked else 0.0
+    if share > UNASKED:
+        longest = sorted(unasked.items(), key=lambda each: -each[1])
+        told = ", ".join(
+            f"{spec} instead of {asked} in {spent / seconds:.0%}"
+            for (asked, spec), spent in longest[:SHOWN]
+        )
+        more = ", ..." if len(longest) > SHOWN else ""
+        say(f"what was not decided for acted in {share:.0%} of the seconds: {told}{more}")
+
+
+def _print_summary(
+    summary: Mapping[str, Any],
+    reports: Sequence[IntervalReport],
+    out: Path,
+    planned: int,
+    *,
+    measured: bool,
+) -> None:
+    """Print what a run reached, what it met of the planned events, what acted, what it spent."""
     final = summary["final_return"]
     mean = f" (mean of the last {SCORED_EPISODES} episodes)" if not measured else ""
     reached = (
@@ -134,6 +183,7 @@ def _print_summary(summary: Mapping[str, Any], out: Path, planned: int, *, measu
         f"{rounded(summary['env_steps_per_second'])} per second; {reached}; records in {out}"
     )
     _print_conditions(summary["conditions"], planned)
+    _print_what_acted(reports)
     phases = {name: value for name, value in summary["phases"].items() if value}
     waited = phases.pop("wait", None)
     busy = ", ".join(f"{name} {rounded(value)}" for name, value in phases.items())
@@ -159,8 +209,9 @@ def _print_summary(summary: Mapping[str, Any], out: Path, planned: int, *, measu
             f"included: {1e3 * energy['kwh']:.3g} Wh, {1e3 * energy['kg_co2e']:.3g} g CO2e "
             f"({energy['country']})"
         )
-    events = summary["strategy_events"] or ()  # of a user's own they may be anything
-    failed = [each for each in events if isinstance(each, Mapping) and each.get("cause") == "error"]
+    # An event of a user's own may have the same cause, and no value.
+    events = [each for each in summary["strategy_events"] if "value" in each]
+    failed = [each for each in events if each.get("cause") == "error"]
     if failed:
         say(
             f"the strategy failed in {counted(len(failed), 'interval')}, in which a "

@@ -25,9 +25,10 @@ class RunOptions(Command):
     """a preset: a small game (catch, cartpole, acrobot, minatar-breakout, minatar-asterix,
     minatar-freeway, minatar-seaquest, minatar-space-invaders), an Atari game (pong, breakout,
     alien, amidar, bank_heist, beam_rider, hero, name_this_game, riverraid, road_runner, seaquest,
-    space_invaders), paper-pong (the paper's settings), or ald-pong (Actor-Learner Distillation);
-    any other Atari game in snake_case; or any id of Gymnasium's registry, such as LunarLander-v3 or
-    mypackage:MyEnv-v0, which imports mypackage first"""
+    space_invaders), paper-pong (the paper's settings), or ald-pong (Actor-Learner Distillation, if
+    a student acts: --spec '{"student": "net2"}'); any other Atari game in snake_case; or any id of
+    Gymnasium's registry, such as LunarLander-v3 or mypackage:MyEnv-v0, which imports mypackage
+    first"""
     config: Path | None = None
     """TOML or JSON file with settings, as --print-config prints them; options override it"""
     seconds: float | None = None

@@ -12,7 +12,7 @@ import tyro
 from accerl.acting.evaluate import MAX_STEPS
 from accerl.config import RunConfig
 from accerl.errors import UserError, require
-from accerl.monitor.strategies import STRATEGIES, HandSetStrategy
+from accerl.monitor.strategies import HandSetStrategy
 from accerl.records import CONFIG, METRICS, not_a_run, read_json
 from accerl.runtime.machine.energy import EnergyMeter
 from accerl.settings import to_text
@@ -20,7 +20,7 @@ from accerl.spec import IDENTITY, CompressionSpec, is_own_network
 from accerl.training.run_folder import check_free, resumed, seconds_finished
 from accerl.training.saved_policy import evaluate_checkpoint
 from analysis.formats import rounded
-from controller.comparators.by_name import COMPARATORS
+from controller.indicator.strategy import AdvancedIndicator
 from controller.shield import Shielded
 from studies.cli.command import Command, as_file_name, check_positive, save_result
 from studies.cli.recorded import free_folder, run_recorded
@@ -87,7 +87,8 @@ class Train(RunOptions):
             bundle_mode=self.bundle_mode,
             strict=self.strict,
         )
-        if has_own_dice(chosen, json.loads(self.strategy_params)):
+        given = json.loads(self.strategy_params)
+        if has_own_dice(chosen, given):
             chosen = with_dice(chosen, config.seed)
         name = chosen.label if isinstance(chosen, HandSetStrategy) else self.strategy
         if self.shield is not None:
@@ -100,7 +101,13 @@ class Train(RunOptions):
         if not self.resume:
             check_free(out, "add --resume, or give another --out")
         summary = run_recorded(
-            config, chosen, name, out, resume=self.resume, meter=self._meter(config)
+            config,
+            chosen,
+            name,
+            out,
+            resume=self.resume,
+            meter=self._meter(config),
+            strategy_params=given or None,
         )
         if self.wandb:
             from analysis.render.wandb_runs import write_offline_runs
@@ -127,14 +134,16 @@ class Train(RunOptions):
                 "shield": shield,
             }
         name = "fixed" if name.startswith("fixed ") else name.partition("(")[0]
-        # What the indicator holds is no option; if it has changed, that is refused.
-        params = recorded if name in (*STRATEGIES, *COMPARATORS) else {}
         if is_own_network(name) and not Path(name).exists():
+            params = f" {json.dumps(recorded)}" if recorded else ""
             raise UserError(
-                f"{out} was started with {name}, whose parameters are not recorded: give "
-                "--strategy and --strategy-params again"
+                f"{out} was started with {name}{params}, which is your own: give --strategy and "
+                "--strategy-params again"
             )
-        return {"strategy": name, "strategy_params": json.dumps(params), "shield": shield}
+        if name == AdvancedIndicator.name:
+            # Beside its settings, what it holds is no option; if it has changed, that is refused.
+            recorded = recorded.get("settings", {})
+        return {"strategy": name, "strategy_params": json.dumps(recorded), "shield": shield}
 
     def _meter(self, config: RunConfig) -> EnergyMeter | None:
         if self.energy is None:

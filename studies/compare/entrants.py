@@ -109,7 +109,8 @@ def _read(text: str, config: RunConfig, profile: LatencyProfile | None) -> Entra
     if (times := known_times(config, None)) is not None and profile is None:
         identity["times"] = times.hash  # what it knows of this machine
     if profile is not None:
-        del identity["machine"]["precision"]  # the folder decides it, and the job's key says so
+        for decided in ("precision", "distill_precision"):
+            del identity["machine"][decided]  # the folder decides it, and the job's key says so
     own = (name, *(spec.student for spec in specs_of(strategy)))
     own = [each for each in dict.fromkeys(own) if is_own_network(each)]
     sources = {each: source_hash(each) for each in own}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -27,7 +28,7 @@ from studies.learning.curve import LearningCurve
 from studies.learning.interval import mean_interval
 from studies.progress import bar, duration, say
 from studies.run_checks import say_what_is_assumed
-from studies.strategies import clock_profile
+from studies.strategies import clock_profile, note_on_strategy
 from studies.students.table import compared_rows, ratio_of
 from studies.study_folder import claim
 
@@ -76,6 +77,7 @@ def compare(
     profile = clock_profile(config)
     say_what_is_assumed(config, profile)
     entrants = read_entrants(strategies, config, profile)
+    notes = notes_on(strategies, config)  # now: the machine may be measured meanwhile
     make_out_dir(out)
     claim(out, {"study": "compare", **_settings(config)})
     order = range(config.seed, config.seed + seeds)
@@ -104,6 +106,7 @@ def compare(
         "strategies": strategy_rows(labels, curves, given),
         "run_folders": {each.label: str(Path(RUNS) / each.folder) for each in entrants},
         "apart": [] if profile is not None else made_apart(jobs, config.seconds),
+        "notes": notes,
         "runs_by": runs_by,
         "git_revision": git_revision(),
         "fingerprint": fingerprint(),
@@ -123,10 +126,29 @@ def _settings(config: RunConfig) -> dict[str, Any]:
         nested = value if isinstance(value, dict) else {"": value}
         found |= {f"{section}.{name}".rstrip("."): each for name, each in nested.items()}
     named = (config.network, config.game, *config.env.wrappers, *config.own.paths)
-    own = [name for name in named if ":" in name]
-    found["source of own code"] = {name: source_hash(name) for name in own}
+    own = dict.fromkeys(name.partition(":")[0] for name in named if ":" in name)
+    # Flat too: a refusal names the module that has changed.
+    found |= {f"source of {module}": source_hash(module) for module in own}
+    if not own:
+        found["source of own code"] = {}  # as in the folders of comparisons that are there
     if config.start:
         found["learner in start"] = _digest(Path(config.start) / CHECKPOINT)
+    return found
+
+
+def notes_on(strategies: Sequence[str], config: RunConfig) -> list[str]:
+    """Return what nobody measured of this machine although strategies go by it, each note once.
+
+    Args:
+        strategies: see `entrants.read_entrants`.
+        config: of their runs.
+    """
+    found: list[str] = []
+    for text in strategies:
+        name, brace, rest = (part.strip() for part in text.partition("{"))
+        note = note_on_strategy(name, f"{brace}{rest}" or "{}", config) if name else None
+        if note is not None and note not in found:
+            found.append(note)
     return found
 
 
@@ -221,6 +243,7 @@ def strategy_rows(
         }
         own = [curve for (name, _), curve in curves.items() if name == row["label"]]
         row["acted"] = acted(own)
+        row["served"] = served(own)
         row["learner_cut_off"] = sum(curve.learner_cut_off for curve in own)
         row["core_seconds"] = (
             float(np.mean([curve.core_seconds[-1] for curve in own]))
@@ -243,3 +266,17 @@ def acted(curves: Sequence[LearningCurve]) -> dict[str, float]:
         label: seconds / total
         for label, seconds in sorted(spent.items(), key=lambda each: -each[1])
     }
+
+
+def served(curves: Sequence[LearningCurve]) -> dict[str, float]:
+    """Return by decision in which share of the seconds that it held actors acted with it."""
+    held: defaultdict[str, float] = defaultdict(float)
+    kept: defaultdict[str, float] = defaultdict(float)
+    for curve in curves:
+        for label, share, begins, ends in zip(
+            curve.acting, curve.served, [0.0, *curve.seconds], curve.seconds, strict=False
+        ):
+            if share is not None:
+                held[label] += ends - begins
+                kept[label] += share * (ends - begins)
+    return {label: kept[label] / seconds for label, seconds in held.items() if seconds}

@@ -66,8 +66,6 @@ class Budget:
     validation comes on top"""
     tune_seeds: int
     validate_seeds: int
-    candidate_seeds: int | None = None
-    """validation seeds on which candidates replace the incumbent controller; None: the same"""
     finalists: int
     """of a search for all instances, re-run on the validation seeds"""
     instance_finalists: int = 1
@@ -291,7 +289,7 @@ CONTEST = {
         tune_seeds=2,
         validate_seeds=3,
         finalists=3,
-        test_seeds=16,
+        test_seeds=28,  # for intervals narrower than 5%, see `bars.SPREAD`
         is_short=False,
         other_seeds=8,
         exploratory_seeds=4,

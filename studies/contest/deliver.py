@@ -211,7 +211,7 @@ def replay(out: Path, seconds: float, seed: int, times: LatencyProfile | None) -
         out: the study's folder.
         seconds: of each run.
         seed: of both.
-        times: that the study measured of this machine; None: it did not.
+        times: that the study measured of this machine; None: it did not, or of another.
     """
     contestants: dict[str, Strategy] = {
         "indicator": load_bundle(out / "bundle"),

@@ -179,7 +179,7 @@ def make_plan(
             "tune": list(TUNE_SEEDS)[: budget.tune_seeds],
             "train": list(SPLITS["train"].seeds),
             "validate": list(VALIDATE_SEEDS)[: budget.validate_seeds],
-            "candidates": list(VALIDATE_SEEDS)[: budget.candidate_seeds or budget.validate_seeds],
+            "candidates": list(VALIDATE_SEEDS)[: budget.validate_seeds],
             "test": budget.test,
             "reference": list(REFERENCE_SEEDS)[: budget.reference_runs],
         },
@@ -209,8 +209,12 @@ def _precision(instances: Sequence[Instance], budget: Budget) -> str:
     games = len({item.game for item in instances if item.group in groups})
     half = expected_half_width(games, len(budget.test))
     width = f"so 95% intervals are to be some +-{half:.1%} wide"
+    fewer = budget.other_seeds
     if math.isinf(half):
         width = "but these are too few seeds for an interval"
+    elif fewer is not None and fewer < len(budget.test):
+        half = expected_half_width(games, fewer)
+        width += f" (+-{half:.1%} against those with {fewer} seeds)"
     return (
         f"{games} games with {len(budget.test)} seeds are {games * len(budget.test)} independent "
         f"pairs; in a contest before, such pairs differed by a factor of {math.exp(SPREAD):.2f} "

@@ -36,7 +36,7 @@ def _ppo(study: Study) -> Entrant:
         instances=tuple(study.trained),
         specs=study.budget.actions.all_specs,
         seeds=tuple(SPLITS["train"].seeds),
-        validation=tuple((item, seed) for item in study.trained for seed in study.candidate_seeds),
+        validation=tuple((item, seed) for item in study.trained for seed in study.validate_seeds),
         inner_runs=study.budget.inner_runs,
         seed=study.seed,
     )

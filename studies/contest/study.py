@@ -67,17 +67,8 @@ class Study:
 
     @property
     def validate_seeds(self) -> list[int]:
-        """Seeds that the best few of a search are run on again."""
+        """Seeds that the best few of a search, and candidates for the controller, are run on."""
         return list(VALIDATE_SEEDS)[: self.budget.validate_seeds]
-
-    @property
-    def candidate_seeds(self) -> list[int]:
-        """Seeds that decide whether a candidate replaces the incumbent controller.
-
-        The rule that controllers start from was chosen on some of them: they favour it.
-        """
-        count = self.budget.candidate_seeds
-        return self.validate_seeds if count is None else list(VALIDATE_SEEDS)[:count]
 
     @property
     def test_seeds(self) -> list[int]:

@@ -172,7 +172,7 @@ class _Checker:
     def places(self) -> list[tuple[Instance, int]]:
         """Where candidates are run."""
         study = self.study
-        return [(item, seed) for item in study.trained for seed in study.candidate_seeds]
+        return [(item, seed) for item in study.trained for seed in study.validate_seeds]
 
     def check(self, trained: Trainable, what: str) -> None:
         """Have a candidate take the place of the best, if it is better."""

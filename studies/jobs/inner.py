@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from accerl.monitor.strategies import HandSetStrategy, make_strategy
+from accerl.monitor.strategies import make_strategy
 from accerl.monitor.strategy import Strategy
+from accerl.own_code import own_errors
 from accerl.runtime.latency.predict import fastest_first
 from accerl.spec import CompressionSpec, Decision
 from accerl.training.run import run_training
@@ -145,15 +147,23 @@ def build_strategy(
 
 
 def has_own_dice(strategy: Strategy, params: Mapping[str, Any]) -> bool:
-    """Whether a strategy draws random numbers, by a seed that its parameters do not give."""
-    draws = isinstance(strategy, HandSetStrategy) and hasattr(strategy, "seed")
-    return draws and "seed" not in params
+    """Whether a strategy draws random numbers, by an int `seed` that its parameters do not give."""
+    return type(getattr(strategy, "seed", None)) is int and "seed" not in params
 
 
 def with_dice(strategy: Strategy, seed: int) -> Strategy:
-    """Return such a strategy with the dice of a run's seed: intervals over seeds hold its luck."""
-    assert isinstance(strategy, HandSetStrategy)
-    return replace(strategy, **{"seed": seed})
+    """Return such a strategy with the dice of a run's seed: intervals over seeds hold its luck.
+
+    Raises:
+        UserError: one of the user's own does not let its seed be set.
+    """
+    given: Any = strategy
+    with own_errors("seed of strategy", strategy):
+        if "seed" in getattr(given, "__dataclass_fields__", {}):  # it may be frozen
+            return replace(given, seed=seed)
+        seeded = copy(given)
+        seeded.seed = seed
+    return seeded
 
 
 def _unshielded(description: Mapping[str, Any], instance: Instance) -> Strategy:

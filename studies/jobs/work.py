@@ -139,7 +139,7 @@ def _with_traceback(error: GameError, place: Path | None) -> GameError:
     if place is None or not error.details:
         return GameError(str(said), error.details)
     (place / TRACEBACK).write_text(error.details)
-    return GameError(f"{said}; its traceback is in {place / TRACEBACK}", error.details)
+    return GameError(f"{said}; its traceback is in {place / TRACEBACK}", error.details, saved=True)
 
 
 def is_run_of(out: Path, digest: str) -> bool:

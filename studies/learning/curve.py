@@ -36,6 +36,9 @@ class LearningCurve:
     """the largest of any state"""
     acting: Sequence[str] = ()
     """what was decided for, as people write it"""
+    served: Sequence[float | None] = ()
+    """share of the actors' seconds in which they acted with that; None: no rollout of theirs was
+    learned from"""
     stages: Sequence[int | None] = ()
     """by `StageIndicator`; None where it does not know"""
     distill_core_seconds: float = 0.0
@@ -76,6 +79,7 @@ class LearningCurve:
             kl_nats=[report.kl_mean_nats for report in reports],
             kl_max_nats=[report.kl_max_nats for report in reports],
             acting=[report.decision.without_shadow.label for report in reports],
+            served=[_served(report) for report in reports],
             stages=[None if stage is None else round(stage) for stage in stages],
             distill_core_seconds=sum(report.distill_core_seconds for report in reports),
             learner_score=learner_score,
@@ -104,6 +108,12 @@ def _processor_seconds(report: IntervalReport, names: Sequence[str]) -> float:
     return sum(
         seconds for name, seconds in report.cpu_seconds.items() if name.partition("-")[0] in names
     )
+
+
+def _served(report: IntervalReport) -> float | None:
+    acting = sum(report.spec_seconds.values())
+    own = sum(report.spec_seconds.get(spec, 0.0) for spec in report.decision.specs)
+    return own / acting if acting else None
 
 
 def _short(value: Any) -> Any:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from accerl.config import RunConfig
+from accerl.families import PIXELS
+from accerl.learner.config import LearnerConfig
+from accerl.runtime.publishing.charges import most_sharers
 from studies.papers.plan import FIGURES, ONE_GAME_SEEDS, SHORT_SEEDS, at_budget
 
 EXAMPLE = "fig8"
@@ -32,7 +35,11 @@ def settings_table() -> list[str]:
     ]
     seeds = f"{FIGURES[EXAMPLE].panels[0].seeds} (Figure 12: {FIGURES['fig12'].panels[0].seeds})"
     few = f"{SHORT_SEEDS}, or {ONE_GAME_SEEDS} where there is one game"
-    columns = [*_values(big), seeds], [*_values(small), few]
+    annealed = f"{_annealing(big.learner)} (most other games: {_annealing(PIXELS.learner)})"
+    columns = (
+        [*_values(big), annealed, seeds],
+        [*_values(small), _annealing(small.learner), few],
+    )
     rows = zip(_published(), *columns, strict=True)
     lines += [f"| {name} | {paper} | {ours} | {theirs} |" for (name, paper), ours, theirs in rows]
     return [*lines, "", DERIVED, "", SCORES]
@@ -49,16 +56,26 @@ def _published() -> list[tuple[str, str]]:
         ("passes over them, minibatches", "not printed"),
         ("learning rate", "0.0003"),
         ("discount", "0.99"),
+        ("lambda", "none (equation 2)"),
         ("entropy, value cost", "0.02, 0.25"),
         ("loss", "Actor-Critic"),
         ("corrector", "V-trace and importance (equation 4); V-trace named for Figures 10 and 12"),
+        ("V(s_t)", "the compressed policy network's (text of equation 2)"),
         ("environments", "one of each actor"),
         ("learner's precision", "fp32"),
         ("value loss of distilling", "0.5 (equation 1)"),
         ("students act", "not printed"),
+        ("distillers that work on a student", "4, or 1 (Figure 10)"),
         ("16 bits", "fp16"),
+        ("annealing of learning rate and entropy cost", "not printed"),
         ("seeds", "3"),
     ]
+
+
+def _annealing(learner: LearnerConfig) -> str:
+    if not learner.anneal_updates:
+        return "none"
+    return f"to {learner.anneal_to:.0%} of them in {learner.anneal_updates:,} updates"
 
 
 def _values(config: RunConfig) -> list[str]:
@@ -67,18 +84,22 @@ def _values(config: RunConfig) -> list[str]:
     if distil.admit_kl_nats:
         admitted = f"once their KL is below {distil.admit_kl_nats:g} nats"
     precise = "bfloat16 where the machine has instructions for it"
+    distillers = most_sharers(FIGURES[EXAMPLE].num_distillers, distil.distill_updates)
     return [
         str(learner.unroll),
         f"{learner.unroll * envs:,}",
         f"{learner.reuse}, {learner.minibatches} each",
         f"{learner.learning_rate:g}",
         f"{learner.discount:g}",
+        f"{learner.lam:g}",
         f"{learner.entropy_cost:g}, {learner.value_cost:g}",
         f"{learner.policy_loss}{', normalised advantages' * learner.normalise_advantages}",
         f"`{learner.corrector}`",
+        "the learner's",
         f"{envs}, which the actors that fill a batch share",
         precise if learner.precision == "auto" else learner.precision,
         f"{0.5 * distil.distill_value_cost:g}",
         admitted,
+        str(distillers),
         "bfloat16",
     ]

@@ -139,6 +139,7 @@ MISTAKES: list[tuple[list[str], str]] = [
         ["profile", "advise", "--profile", "paper", "--set", "runtime.num_actors=3"],
         "'paper-1080ti' is of another machine and says how many it has; leave this out",
     ),
+    (["profile", "advise", "--set", "runtime.num_learners=2"], "predictions are of one learner"),
     (["profile", "sample", "3", "--family", "toaster"], "family 'toaster' does not exist"),
     (["profile", "show", "laptop-10000"], "machines of a family are laptop-0000 to laptop-9999"),
     (["profile", "show", ".."], ".. is no latency profile; give a name, or a file"),

@@ -27,6 +27,7 @@ OWN = "tests.fixtures.own_strategies:Careful"
         ],
         ["--strategy", "kl-threshold", "--shield", 9, "--set", "runtime.num_envs=16"],
         ["--strategy", "indicator", "--seed", 3],
+        ["--strategy", "indicator", "--strategy-params", '{"cap_nats": 0.2}'],
         ["--spec", '{"bits": 8}', "--set", "learner.reuse=1"],
     ],
     ids=lambda given: given[1],
@@ -45,17 +46,20 @@ def test_a_run_goes_on_as_it_was_started(
     assert (tmp_path / "page" / "report.html").is_file()
 
 
-def test_parameters_that_are_not_recorded_are_given_again(
+def test_parameters_of_one_s_own_are_recorded_and_given_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    accerl(capsys, *CATCH, "--strategy", OWN, "--seconds", 2, "--out", out, "--json")
-    refused = accerl(capsys, *CATCH, "--seconds", 3, "--out", out, "--resume")
-    assert "give --strategy and --strategy-params again" in refused.complaint
-    more = accerl(
-        capsys, *CATCH, "--strategy", OWN, "--seconds", 3, "--out", out, "--resume", "--json"
-    )
-    assert more.json["seconds"] >= 3.0
+    own = ["--strategy", OWN, "--strategy-params", '{"bits": 32}']
+    accerl(capsys, *CATCH, *own, "--seconds", 2, "--out", out, "--json")
+    assert read_json(out / "config.json")["strategy_params"] == {"bits": 32}
+    again = ["--seconds", 3, "--out", out, "--resume"]
+    refused = accerl(capsys, *CATCH, *again).complaint
+    assert "give --strategy and --strategy-params again" in refused
+    assert '{"bits": 32}' in refused
+    other = accerl(capsys, *CATCH, "--strategy", OWN, *again).complaint
+    assert "started with other settings (strategy_params" in other
+    assert accerl(capsys, *CATCH, *own, *again, "--json").json["seconds"] >= 3.0
 
 
 def test_a_bundle_goes_on_in_the_mode_that_it_was_started_in(

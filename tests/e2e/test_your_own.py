@@ -9,23 +9,51 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import accerl
 from accerl.records import read_json
+from tests.fixtures.controllers.made_bundles import make_bundle
 
 PAGE = Path(accerl.__file__).parent / "your-own.md"
 ROOT = Path(accerl.__file__).parents[1]
+
+
+def blocks() -> dict[str, str]:
+    """Return the page's Python by the name of its file, in its order."""
+    return dict(re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE.read_text(), re.DOTALL))
+
+
+def test_rules_have_a_module_that_nothing_else_lies_in() -> None:
+    """A change of it is one of its rules only, to a comparison."""
+    found = blocks()
+    assert list(found) == ["mine.py", "rules.py", "train.py", "learned.py", "elsewhere.py"]
+    assert re.findall(r"^class (\w+)", found["rules.py"], re.MULTILINE) == ["CarefulNearTheBest"]
+    assert "def decide" not in found["mine.py"]
+    assert "mine:CarefulNearTheBest" not in PAGE.read_text()
+
+
+def test_a_bundle_trains_and_is_read_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_bundle(tmp_path / "learned")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(blocks()["learned.py"], names)
+    assert names["strategy"].to_json()["params"]["schedule"] == "catch"
+    first, *steps = capsys.readouterr().out.splitlines()
+    assert first == f"best return {names['result'].best_return}"
+    fp32 = [f"{update} original fp32" for update in (250, 500, 750)]
+    assert steps == ["0 net3 pruned 50% INT8", *fp32]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
     page = PAGE.read_text()
-    blocks = re.findall(r"```python\n# (\S+)\n(.*?)```", page, re.DOTALL)
-    assert [name for name, _ in blocks] == ["mine.py", "train.py", "elsewhere.py"]
-    for name, code in blocks:
+    for name, code in blocks().items():
         (tmp_path / name).write_text(code)
     (command,) = re.findall(r"```\naccerl (train mine:.*?)```", page, re.DOTALL)
     words = shlex.split(command.replace("\\\n", " "))

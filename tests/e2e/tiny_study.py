@@ -103,3 +103,11 @@ def test_the_report_opens_with_the_verdict_and_the_curves() -> None:
     first = REPORT[REPORT.index('id="answer"') : REPORT.index('id="contrasts"')]
     assert CONTEST["verdict"][0] in first
     assert re.search(r'<figure class="learning-curves">', first)
+
+
+def test_a_run_for_wandb_of_every_strategy_and_one_of_the_figures_are_there() -> None:
+    strategies = {row["strategy"] for row in CONTEST["rows"]}
+    runs = list(STUDY.glob("wandb/offline-run-*/run-*.wandb"))
+    assert len(runs) == len(strategies) + 1
+    assert all(run.stat().st_size for run in runs)
+    assert json.loads((STUDY / "wandb" / "report.json").read_text())

@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from accerl.compress import CompressorChain, Eager, LowRank, Pruning, Quantizer, make_engine
+from accerl.compress import (
+    CompressorChain,
+    Eager,
+    LowRank,
+    Pruning,
+    Quantizer,
+    TorchScript,
+    make_engine,
+)
 from accerl.compress.lowrank import LowRankMethod, factorise
 from accerl.compress.pruning.criteria import CRITERIA, PruneMethod
 from accerl.compress.pruning.prune import prune
@@ -138,9 +146,10 @@ def test_factors_of_full_rank_or_all_energy_compute_the_same(
 @given(plan=plans, graph=st.sampled_from(["eager", "torchscript"]), low=st.booleans())
 def test_engines_act_as_the_network_does(plan: Plan, graph: str, low: bool) -> None:
     net, obs = network(plan), boards(plan.seed, 32)
-    links = [Pruning(net, 0.5), LowRank(0.5), *([Quantizer("BF16")] if low else []), Eager()]
+    export = TorchScript() if graph == "torchscript" else Eager()
+    links = [Pruning(net, 0.5), LowRank(0.5), *([Quantizer("BF16")] if low else []), export]
     artifact = CompressorChain(links).compress(observations=obs)
-    assert artifact.kind == "script"
+    assert (artifact.kind, artifact.spec.graph) == ("script", graph)
     wanted = factorise(prune(net, 0.5), 0.5)
     logits, values = make_engine(artifact).infer(obs)
     tolerance = 0.1 if low else 1e-4

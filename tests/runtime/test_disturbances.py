@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from queue import SimpleQueue
-from time import perf_counter, process_time
+from time import perf_counter, thread_time
 
 import pytest
 
@@ -69,7 +69,7 @@ def test_a_core_that_is_slower_is_busy_for_the_rest(busy: subprocess.Popen[bytes
     helper = started("slow", busy.pid, 4.0)
     wait_for(lambda: disturber.cpu_seconds(helper.pid) > 0.15, "it to be slowed down")
     mine, theirs = disturber.cpu_seconds(helper.pid), disturber.cpu_seconds(busy.pid)
-    wait_for(lambda: disturber.cpu_seconds(helper.pid) > mine + 0.3, "a while to pass")
+    wait_for(lambda: disturber.cpu_seconds(helper.pid) > mine + 1.0, "a while to pass")
     used = disturber.cpu_seconds(helper.pid) - mine
     assert used / (disturber.cpu_seconds(busy.pid) - theirs) == pytest.approx(3.0, rel=0.35)
     ended(helper)
@@ -211,13 +211,13 @@ def test_a_core_is_slower_where_its_process_is(busy: subprocess.Popen[bytes]) ->
 def test_the_learner_is_slowed_down_by_what_it_computes() -> None:
     slow = Disturbances(Conditions((event("throttle", 3.0, 0.0, 9.0, "learner"),)), 1)
     slow.follow(1.0, [])
-    before = process_time()
+    before = thread_time()
     slow.slow_learner(0.05)
-    assert process_time() - before == pytest.approx(0.1, rel=0.3)
+    assert thread_time() - before == pytest.approx(0.1, rel=0.3)
     slow.follow(9.5, [])
-    before = process_time()
+    before = thread_time()
     slow.slow_learner(0.05)
-    assert process_time() - before < 0.02
+    assert thread_time() - before < 0.02
     slow.close()
 
 

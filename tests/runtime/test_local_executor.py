@@ -202,20 +202,26 @@ def test_saved_results_of_other_code_are_told(
 def test_a_job_that_raises_is_named_once_the_others_under_way_are_saved(
     tmp_path: Path, diary: Path
 ) -> None:
-    jobs = [DiaryJob(number=0, diary=diary, does="raise", seconds=0.2)]
-    jobs += [DiaryJob(number=number, diary=diary, seconds=0.4) for number in range(1, 4)]
+    jobs = [DiaryJob(number=0, diary=diary, does="raise")]
+    jobs += [DiaryJob(number=number, diary=diary, does="wait") for number in range(1, 4)]
+
+    def on_done(amount: float = 1.0, note: str = "", *, replayed: bool = False) -> None:
+        if "failed" in note:  # the other that is under way ends after that
+            (diary / "go").touch()
+
     message = (
         r"a job failed \(diary, seed 0\): ValueError: no such number \(diary.py, line \d+\); "
         "finished jobs are saved"
     )
     with open_executor(tmp_path, 2) as executor:
         with pytest.raises(UserError, match=message) as error:
-            executor.map(jobs)
+            executor.map(jobs, on_done)
         assert "\n" not in str(error.value)
-        done = len(notes(diary, "ended"))
-        assert len(notes(diary, "begun")) == done + 1 < 4  # nothing was begun that did not end
+        begun = [len(notes(diary, "begun", number)) for number in range(4)]
+        assert begun == [1, 1, 0, 0]  # nothing more was begun
+        assert len(notes(diary, "ended", 1)) == 1
         step = job_counts(tmp_path)["step"]
-        counts = {"done": done, "running": 0, "failed": 1, "left": 3 - done}
+        counts = {"done": 1, "running": 0, "failed": 1, "left": 2}
         assert {name: step[name] for name in counts} == counts
         assert numbers(executor, jobs[1:]) == [1, 2, 3]
         assert job_counts(tmp_path)["saved"] == 3

@@ -96,7 +96,7 @@ def run_script(
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=100,
         check=False,
     )
     assert done.returncode == code, done.stderr
@@ -165,6 +165,9 @@ def test_monitors_make_the_papers_rules() -> None:
     rule = Strategy(chain, KLMonitor(policy, chain.policy)).rule
     milder = CompressionSpec(sparsity=0.5, bits=16)
     assert rule == KLThresholdStrategy(aggressive=PRUNED, conservative=milder, threshold_nats=14.0)
+    denser = CompressionSpec(sparsity=0.2, bits=8)
+    rule = Strategy(chain, RewardMonitor(policy, chain.policy)).rule
+    assert rule == RewardGapStrategy(aggressive=PRUNED, conservative=denser)
     pruned = CompressorChain().add(Pruning(policy, 0.5)).add(ONNX())
     assert Strategy(pruned, RewardMonitor(policy, pruned.policy)).rule == RewardGapStrategy()
 

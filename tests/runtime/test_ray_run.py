@@ -49,8 +49,10 @@ def test_what_acted_is_what_the_learner_is_told(ray: Any) -> None:
         reports = advance_until(run, 20)
         assert weights_hash(run.learner.policy) != before
         run.apply(Decision.of(NET3))
-        while not {NET3} & set(reports[-1].spec_seconds):
+        acted = {rollout.publication for rollout in witness.rollouts}
+        while NET3 not in reports[-1].spec_seconds or len(acted) < 6:
             reports += advance_until(run, run.learner.updates + 1)
+            acted = {rollout.publication for rollout in witness.rollouts}
         published = witness.published()
     finally:
         run.close()
@@ -131,15 +133,18 @@ def test_an_actor_that_lives_and_finishes_nothing_is_replaced(
         reports = advance_until(run, 5)
         (actor,) = (worker for worker in run.workers if worker.name == "actor-1")
         assert actor.started is not None
+        restarts = actor.restarts
         os.kill(actor.started.pid, signal.SIGSTOP)
-        while not actor.restarts or not actor.ready:
+        while actor.restarts == restarts or not actor.ready:
             reports.append(run.advance(0.1))
         reports += advance_until(run, run.learner.updates + 5)
     finally:
         run.close()
-    (event,) = (event for report in reports for event in report.events)
-    assert (event["role"], event["index"]) == ("actor", 1)
-    assert event["cause"].startswith("finished no rollout in ")
+    # On a busy machine the other may have been slow, too.
+    events = [event for report in reports for event in report.events if event["index"] == 1]
+    assert events
+    assert {event["role"] for event in events} == {"actor"}
+    assert all(event["cause"].startswith("finished no rollout in ") for event in events)
     assert reports[-1].total_env_steps == run.learner.updates * 72
 
 

@@ -107,7 +107,8 @@ class DistillMethod:
     temperature: float = 1.0
     """by which both policies' logits are divided"""
     sync_every: int = 4
-    """updates between two copies of the learner into the teacher, at most"""
+    """updates between two copies of the learner into the teacher, at least; where students may rest
+    (`rest_kl_nats`), every learner update that is followed is copied"""
     recorded_updates: int = 0
     """learner updates for which the logits that the learner itself put out stand in for the
     teacher's, which then need no forward pass; 0: never"""

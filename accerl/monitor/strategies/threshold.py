@@ -21,7 +21,9 @@ from accerl.spec import CompressionSpec, Decision
 if TYPE_CHECKING:
     import optuna
 
-KL_INDICATORS = ("kl_max_nats", "kl_mean_nats")
+SAMPLED = "compression_kl_nats"
+"""measured now and then, where the others are of every state"""
+KL_INDICATORS = ("kl_max_nats", "kl_mean_nats", SAMPLED)
 
 
 @dataclass
@@ -100,7 +102,7 @@ class KLThresholdStrategy(_ThresholdStrategy):
     """Switches to the conservative spec when the KL indicator exceeds a threshold (Fig. 6).
 
     The paper's Road Runner run goes from 8 to 16 bits when the largest KL exceeds 14.0 nats. A KL
-    that is not a number (a network has diverged) counts as exceeding it.
+    that was measured and is not a number (a network has diverged) counts as exceeding it.
 
     Raises:
         UserError: a parameter lies outside what is allowed.
@@ -111,7 +113,8 @@ class KLThresholdStrategy(_ThresholdStrategy):
     conservative: CompressionSpec = CompressionSpec(bits=16)
     threshold_nats: float = 14.0
     indicator: str = "kl_max_nats"
-    """kl_max_nats or kl_mean_nats"""
+    """kl_max_nats or kl_mean_nats, which hold the weights' staleness too, or compression_kl_nats,
+    the mean KL of equal weights"""
     return_below_nats: float | None = None
     """the KL below which it becomes aggressive again; None: never, as in the paper"""
 
@@ -128,7 +131,10 @@ class KLThresholdStrategy(_ThresholdStrategy):
         )
 
     def _level(self, features: Features) -> float:
-        kl_nats = features.raw[self.indicator]
+        raw = features.raw
+        if self.indicator == SAMPLED and not raw["compression_kl_is_new"] > 0.0:
+            return math.nan  # what was known before, perhaps of long ago, changes nothing
+        kl_nats = raw[self.indicator]
         return math.inf if math.isnan(kl_nats) else kl_nats
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import replace
 from accerl.config import RunConfig
 from accerl.families import shown
 from accerl.presets import PRESETS
-from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.profile import PIXELS, LatencyProfile
 from accerl.runtime.wiring import Wiring
 
 
@@ -76,9 +76,14 @@ def note_on_links(profile: LatencyProfile, config: RunConfig) -> str | None:
 
 
 def note_on_times(profile: LatencyProfile, config: RunConfig) -> str | None:
-    """Say of a game without a preset that it has no times of its own; None: it has."""
+    """Say of a game that it is charged another one's times; None: it has its own.
+
+    Nothing is said of a preset that is charged times of 84x84 networks, such as Pong's, with which
+    all profiles that ship begin.
+    """
     times = times_of_game(profile, config)
-    if config.preset in PRESETS or times.game == config.game:
+    is_shared = config.preset in PRESETS and (times.observation or PIXELS) == PIXELS
+    if is_shared or times.game == config.game:
         return None
     return (
         f"latency profile {profile.name!r} has no times of {config.game}: those of {times.game} "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from accerl.errors import UserError, did_you_mean
-from accerl.records import read_json, write_json
+from accerl.records import fingerprint, read_json, write_json
 from accerl.runtime.latency import shipped
 from accerl.runtime.latency.families import FAMILIES, machine_of, sample_machine
 from accerl.runtime.latency.profile import LatencyProfile
@@ -79,8 +79,13 @@ def profile_names(folder: Path | None = None) -> list[str]:
 
 
 def this_machine(folder: Path | None = None) -> str:
-    """Return the name of what comes nearest to this machine: its measured profile, if there is."""
-    return MEASURED if MEASURED in profile_names(folder) else "two-core"
+    """Return the name of what comes nearest to this machine: its measured profile, if there is.
+
+    A folder may be shared with other machines, so the profile that lies there may be of another.
+    """
+    kept = MEASURED in profile_names(folder)
+    is_ours = kept and load_profile(MEASURED, folder).fingerprint.get("id") == fingerprint()["id"]
+    return MEASURED if is_ours else "two-core"
 
 
 def save_profile(profile: LatencyProfile, path: Path) -> None:

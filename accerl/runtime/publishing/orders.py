@@ -189,7 +189,7 @@ class PublicationOrders:
         action = "actors go on as they were compressed before"
         return tuple(
             RunEvent(
-                role="compressor", seconds=seconds, spec=spec.label, cause=cause, action=action
+                role="compressor", seconds=seconds, label=spec.label, cause=cause, action=action
             )
             for spec, cause in events
         )

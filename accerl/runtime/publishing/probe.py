@@ -22,9 +22,10 @@ from accerl.weights import Publication
 class KLProbe:
     """Samples a publication now and then, and again the one that follows it.
 
-    The engine that is published is compared with the network it was made from, so nothing but
-    compression makes them differ; at the next publication the same states show how far the learner
-    itself has moved meanwhile. Each costs one pass of `STATES` states, and nobody waits for it.
+    The engine that is published is compared with the learner's weights of that moment, so nothing
+    but compression makes them differ: rounding, and of students and pruned networks what distilling
+    has not made up for. At the next publication the same states show how far the learner itself has
+    moved meanwhile. Each costs one pass of `STATES` states, and nobody waits for it.
     """
 
     STATES = 32
@@ -84,7 +85,7 @@ class KLProbe:
 
     @classmethod
     def compare(cls, policy: nn.Module, artifact: Artifact, states: np.ndarray) -> Verdict:
-        """Compare what does not act with the network it was made of, as `measure` does what acts.
+        """Compare what does not act with the learner, as `measure` does what acts.
 
         Args:
             policy: the learner's policy.

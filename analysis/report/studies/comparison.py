@@ -19,6 +19,10 @@ from analysis.report.table import Cell, Table, number, share_cell
 
 FILES = (COMPARISON, "runs/")
 ENOUGH_SEEDS = 3
+SERVED = 0.9
+"""share of its seconds below which a decision has not acted as it should"""
+SELDOM = 0.05
+"""share of the run; a decision that held for less of it is not named"""
 
 
 def comparison_sections(result: Mapping[str, Any], runs: Mapping[str, RunRecord]) -> list[Section]:
@@ -100,7 +104,14 @@ def headline(result: Mapping[str, Any]) -> str:
 
 def cautions(result: Mapping[str, Any]) -> list[str]:
     """Return what is to be known before the numbers are believed."""
-    notes, over, seeds = [], result["baseline"], len(result["seeds"])
+    over, seeds = result["baseline"], len(result["seeds"])
+    notes = [f"{note[0].upper()}{note[1:]}." for note in result.get("notes", ())]
+    if missed := _not_served(result):
+        notes.append(
+            f"Not all that was decided for acted: {'; '.join(missed)}. Something else acts while a "
+            "student waits to be admitted, and where a spec cannot be built: see the events in the "
+            "metrics.jsonl of the runs."
+        )
     if seeds < ENOUGH_SEEDS:
         notes.append(
             f"Too few seeds ({seeds}) say little: what differs may be luck. From {ENOUGH_SEEDS} on "
@@ -142,6 +153,19 @@ def cautions(result: Mapping[str, Any]) -> list[str]:
             f"their scores so far: {told}."
         )
     return notes
+
+
+def _not_served(result: Mapping[str, Any]) -> list[str]:
+    """Return which decisions acted in few of their seconds, strategy by strategy."""
+    found = []
+    for row in result["strategies"]:
+        for label, share in sorted(row.get("served", {}).items()):
+            if share < SERVED and row["acted"].get(label, 0.0) >= SELDOM:
+                whose = "" if label == row["label"] else f" of {row['label']}"
+                found.append(
+                    f"{label}{whose} acted in {share:.0%} of the seconds that it was decided for"
+                )
+    return found
 
 
 def comparison_tables(result: Mapping[str, Any]) -> list[Table]:

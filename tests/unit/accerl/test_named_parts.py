@@ -132,6 +132,14 @@ def test_strategies_find_the_indicators(tmp_path: Path, module: str) -> None:
         compare(replace(config, own=OwnConfig()), strategies, out=tmp_path / "none", seeds=1)
 
 
+def test_a_comparison_names_the_module_that_has_changed(tmp_path: Path, module: str) -> None:
+    config, strategies = named(indicators=f"{module}:Intervals"), ("{}", '{"bits": 8}')
+    compare(config, strategies, out=tmp_path / "out", seeds=1, workers=1)
+    (tmp_path / f"{module}.py").write_text(f"{MINE}\nclass Another: ...\n")
+    with pytest.raises(UserError, match=rf"source of {module} '\w+' there, '\w+' here"):
+        compare(config, strategies, out=tmp_path / "out", seeds=1)
+
+
 @pytest.mark.parametrize(
     ("own", "said"),
     [

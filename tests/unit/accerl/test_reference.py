@@ -18,6 +18,7 @@ def test_everything_is_explained() -> None:
     assert any(
         row.startswith("| `runtime.num_envs` | `32` | environments per actor") for row in rows
     )
+    assert any(row.startswith('| `learner.sparse.method` | `"rigl"` | static') for row in rows)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import accerl
 from accerl.compress.pruning.sparse import TopologyConfig
 from accerl.config import RunConfig
 from accerl.envs import EnvConfig
@@ -51,6 +53,12 @@ def test_settings_of_every_kind_are_changed() -> None:
     assert config.learner.sparse.method == "set"
     assert config.runtime.num_distillers == 2
     assert configured() == load_preset("catch")
+
+
+def test_the_readmes_sparse_topology_is_read() -> None:
+    page = Path(accerl.__file__).parent / "compress" / "README.md"
+    (setting,) = re.findall(r"--set '(learner\.sparse=.*)'", page.read_text())
+    assert configured(setting).learner.sparse == TopologyConfig(method="rigl", sparsity=0.9)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,10 @@ def screen(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> S
     return text
 
 
-def test_without_a_terminal_a_phase_prints_a_line_at_each_end(screen: StringIO) -> None:
+def test_without_a_terminal_a_phase_prints_a_line_at_each_end(
+    screen: StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "perf_counter", lambda: 0.0)
     with bar("training", 4) as advance:
         for _ in range(4):
             advance(1, "[100] steps/s")
@@ -102,7 +105,10 @@ def test_a_phase_that_fails_has_no_last_line(screen: StringIO) -> None:
 
 
 @pytest.mark.parametrize("screen", [True], indirect=True)
-def test_a_terminal_shows_a_bar_with_the_time_left_and_then_one_line(screen: StringIO) -> None:
+def test_a_terminal_shows_a_bar_with_the_time_left_and_then_one_line(
+    screen: StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "perf_counter", lambda: 0.0)
     with bar("training", 4) as advance:
         advance(2, "half")
     assert "50%" in screen.getvalue()

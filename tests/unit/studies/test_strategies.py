@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.monitor.strategy import bind, specs_of
+from accerl.records import fingerprint, read_json
 from accerl.runtime.latency.profiles import (
     MEASURED,
     load_profile,
@@ -16,9 +19,16 @@ from accerl.runtime.latency.profiles import (
     save_profile,
 )
 from accerl.settings import configure
-from accerl.training.run import known_times
+from accerl.training.run import known_times, run_training
+from controller.bundle.bundle import export_bundle, load_bundle
+from controller.bundle.serving import ServedSchedule
 from studies.strategies import choose_strategy
-from tests.fixtures.controllers.made_bundles import make_indicator_bundle
+from tests.fixtures.controllers.made_bundles import (
+    META,
+    make_indicator_bundle,
+    make_schedules,
+    make_wide,
+)
 
 OWN = "tests.fixtures.own_networks:residual"
 
@@ -76,7 +86,65 @@ def test_an_indicator_that_knows_no_speeds_says_how_to_measure_them(
         assert "nobody measured this machine" in told
         assert "takes it for two-core;" in told
     assert said(capsys, "reward-gap", network=OWN) == ""
-    save_profile(load_profile("two-core"), profile_folder() / f"{MEASURED}.json")
+    here = replace(load_profile("two-core"), fingerprint=fingerprint())
+    save_profile(here, profile_folder() / f"{MEASURED}.json")
     told = " ".join(said(capsys, "indicator").split())
     assert "nobody measured" not in told
     assert "measured with pong, whose times the indicator takes for those of cartpole" in told
+
+
+def test_a_rule_that_lacks_times_says_in_one_line_how_to_measure_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(UserError) as refused:
+        said(capsys, "advise-kl-cap", network=OWN)
+    assert str(refused.value).endswith(
+        f"measure it with `accerl profile measure --game cartpole --network {OWN}`"
+    )
+    assert "--profile" not in str(refused.value)
+    assert capsys.readouterr().err == ""
+    assert "nobody measured this machine" in said(capsys, "advise-kl-cap")
+
+
+def replayed_on_catch(folder: Path, seconds: float) -> tuple[RunConfig, Path]:
+    """Return a run of the smallest learner, and a bundle whose schedules need a larger one."""
+    made = make_schedules()
+    schedules = {"catch-paper-1080ti": made["catch"], "all": made["breakout"]}
+    runtime = {"interval_seconds": 0.25, "num_envs": 8, "eval_episodes": 4}
+    settings = {f"runtime.{name}": value for name, value in runtime.items()}
+    run = configure("catch", {**settings, "learner.unroll": 9}, network="net3", seconds=seconds)
+    return run, export_bundle(folder, make_wide(), META, schedules)
+
+
+def by_command_line(run: RunConfig, bundle: Path) -> ServedSchedule:
+    given = {"spec": "{}", "params": "{}", "bundle_mode": "schedule"}
+    chosen = choose_strategy(str(bundle), run, strict=False, **given)
+    assert isinstance(chosen, ServedSchedule)
+    return chosen
+
+
+def test_python_replays_the_schedule_that_the_command_line_replays(tmp_path: Path) -> None:
+    """That of the game on the machine, and alike in place of what the learner has no room for."""
+    run, bundle = replayed_on_catch(tmp_path / "learned", 2.0)
+    by_command, by_python = by_command_line(run, bundle), load_bundle(bundle, mode="schedule")
+    assert isinstance(by_python, ServedSchedule)
+    decided = []
+    for name, strategy in (("command", by_command), ("python", by_python)):
+        reports = run_training(run, strategy, out=tmp_path / name).reports
+        decided.append([report.decision.label for report in reports])
+    assert decided[0] == decided[1]
+    assert list(dict.fromkeys(decided[0])) == ["original pruned 50% INT8", "original fp32"]
+    told = by_python.to_json()["params"]
+    assert told == by_command.to_json()["params"]
+    assert told["schedule"] == "catch-paper-1080ti"
+    assert told["replaced"] == {"net3 pruned 50% INT8": "original pruned 50% INT8"}
+    other = load_bundle(bundle, mode="schedule", game="all")
+    with pytest.raises(UserError, match=r"other settings \(strategy_params"):
+        run_training(run, other, out=tmp_path / "python", resume=True)
+
+
+def test_python_records_the_schedule_that_the_command_line_records(tmp_path: Path) -> None:
+    run, bundle = replayed_on_catch(tmp_path / "learned", 0.25)
+    run_training(run, load_bundle(bundle, mode="schedule"), out=tmp_path / "run")
+    recorded = read_json(tmp_path / "run" / "config.json")["strategy_params"]
+    assert recorded == by_command_line(run, bundle).to_json()["params"]

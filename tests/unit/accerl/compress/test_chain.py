@@ -84,6 +84,14 @@ def test_unknown_precision_is_refused() -> None:
         Quantizer("INT4")
 
 
+def test_a_run_is_asked_to_distil_a_pruned_network_or_a_student() -> None:
+    pruned = CompressorChain([Pruning(None, 0.5), Distillation(), ONNX()])
+    assert pruned.spec == CompressionSpec(sparsity=0.5)
+    alone = CompressorChain([Distillation(), ONNX()])
+    with pytest.raises(UserError, match="needs Pruning before it, or student="):
+        _ = alone.spec
+
+
 @pytest.mark.parametrize(
     ("spec", "names"),
     [

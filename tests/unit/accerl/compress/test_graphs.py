@@ -128,10 +128,16 @@ class Tokens(nn.Module):
 
 
 @pytest.mark.parametrize("weights_only", [False, True])
-@pytest.mark.parametrize("part", [activations, shapes, pools, Norms(), Convolutions(), Tokens()])
-def test_float32_graphs_equal_torch(part: Callable[[Tensor], Tensor], weights_only: bool) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [lambda: activations, lambda: shapes, lambda: pools, Norms, Convolutions, Tokens],
+    ids=["activations", "shapes", "pools", "norms", "convolutions", "tokens"],
+)
+def test_float32_graphs_equal_torch(
+    make: Callable[[], Callable[[Tensor], Tensor]], weights_only: bool
+) -> None:
     torch.manual_seed(0)
-    net = Net(part).eval()
+    net = Net(make()).eval()
     with torch.no_grad():
         logits, values = net(torch.from_numpy(images()))
     payload = graph_fp32(net, IMAGES, weights_only_int8=weights_only)

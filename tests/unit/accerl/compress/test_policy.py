@@ -84,7 +84,8 @@ def test_a_policy_of_stable_baselines3_is_compressed(
 
 @pytest.mark.parametrize("share", [True, False])
 def test_images_of_stable_baselines3_are_scaled_as_it_does(share: bool) -> None:
-    space = Box(0, 255, (3, 36, 36), np.uint8)
+    torch.manual_seed(0)
+    space = Box(0, 255, (3, 36, 36), np.uint8, seed=0)
     given = ActorCriticCnnPolicy(space, Discrete(4), lambda _: 1e-3, share_features_extractor=share)
     observations = np.stack([space.sample() for _ in range(8)])
     spec = accerl.CompressionSpec(graph="eager")
@@ -102,6 +103,8 @@ def test_images_of_stable_baselines3_are_scaled_as_it_does(share: bool) -> None:
     ids=str,
 )
 def test_bytes_that_are_no_image_of_stable_baselines3_are_not_scaled(space: Box) -> None:
+    torch.manual_seed(0)
+    space.seed(0)
     given = ActorCriticPolicy(space, Discrete(4), lambda _: 1e-3)
     observations = np.stack([space.sample() for _ in range(8)])
     with torch.no_grad():

@@ -41,10 +41,19 @@ class LeakyCorrector:
         return targets._replace(advantages=torch.roll(experience.reward_t, -1, dims=0))
 
 
-def test_the_compliance_suite_catches_a_leak() -> None:
+class LeakyWeights:
+    """Weighs a step by what acted in the next row."""
+
+    def correct(self, experience: Experience, targets: Targets) -> Targets:
+        weights = torch.roll(experience.behaviour_logp_t, -1, dims=0).exp()
+        return targets._replace(policy_weights=weights)
+
+
+@pytest.mark.parametrize("corrector", [LeakyCorrector(), LeakyWeights()])
+def test_the_compliance_suite_catches_a_leak(corrector: Corrector) -> None:
     class Leaky(CorrectorCompliance):
         def make(self) -> Corrector:
-            return LeakyCorrector()
+            return corrector
 
     with pytest.raises(AssertionError):
         Leaky().test_the_next_episode_does_not_leak_back()

@@ -7,8 +7,10 @@ from collections import Counter
 from dataclasses import FrozenInstanceError, dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
+from accerl.errors import UserError
 from accerl.monitor.compliance import StrategyCompliance, made_up_features
 from accerl.monitor.features import Features
 from accerl.monitor.strategies import (
@@ -20,7 +22,7 @@ from accerl.monitor.strategies import (
     RewardGapStrategy,
     ThreeStageStrategy,
 )
-from accerl.monitor.strategy import Strategy, fires
+from accerl.monitor.strategy import Strategy, events_of, explanation_of, fires
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 INT8, BF16 = CompressionSpec(bits=8), CompressionSpec(bits=16)
@@ -128,6 +130,58 @@ def test_the_compliance_suite_catches_false_declarations(test: str) -> None:
         getattr(Misleading(), test)()
 
 
+class Speaking:
+    """A strategy that says of itself what it is given."""
+
+    def __init__(self, said: dict[str, Any]) -> None:
+        vars(self).update(said)
+
+    def reset(self) -> None:
+        pass
+
+    def decide(self, features: object) -> Decision:
+        return Decision.of(INT8)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"events": ["switched"]}, "^events of strategy Speaking: .* a dict, .* got 'switched'"),
+        ({"events": 0}, "^events of strategy Speaking: .* not iterable"),
+        ({"events": [{"acts": INT8}]}, "^events .* CompressionSpec cannot be recorded as JSON"),
+        ({"explanation": "fast"}, "^explanation of strategy Speaking: .* by name .* got 'fast'"),
+        ({"explanation": {"INT8": 2.0}}, r"numbers by name for each label: .* got 2\.0"),
+        ({"explanation": {"INT8": {"score": "high"}}}, "numbers by name for each label"),
+        ({"explanation": {"INT8": {"score": np.ones(2)}}}, "ndarray cannot be recorded as JSON"),
+    ],
+)
+def test_what_a_strategy_says_of_itself_must_fit_a_record(
+    said: dict[str, Any], message: str
+) -> None:
+    class Unrecorded(StrategyCompliance):
+        def make(self) -> Strategy:
+            return Speaking(said)
+
+    for read in (
+        lambda: (events_of(Speaking(said)), explanation_of(Speaking(said))),
+        Unrecorded().test_what_it_says_of_itself_can_be_recorded,
+    ):
+        with pytest.raises(UserError, match=message) as refused:
+            read()
+        assert "\n" not in str(refused.value)
+
+
+def test_numbers_of_numpy_and_tuples_are_read_as_records_have_them() -> None:
+    speaking = Speaking(
+        {
+            "events": ({"at": np.float32(1.5), "specs": ("a", "b")},),
+            "explanation": {"INT8": {"score": np.int64(2)}},
+        }
+    )
+    assert events_of(speaking) == [{"at": 1.5, "specs": ["a", "b"]}]
+    assert explanation_of(speaking) == {"INT8": {"score": 2}}
+
+
 def test_fixed_strategy_never_moves() -> None:
     strategy = FixedStrategy(INT8)
     for kl_nats in (0.0, 100.0, math.nan):
@@ -160,6 +214,22 @@ def test_kl_threshold_reads_the_indicator_it_was_given() -> None:
 
 def test_kl_threshold_takes_a_diverged_network_for_the_worst() -> None:
     assert walk(KLThresholdStrategy(), "kl_max_nats", (math.nan, 0.0)) == [BF16, BF16]
+
+
+def test_kl_threshold_may_leave_staleness_out() -> None:
+    """What was not measured now changes nothing; what diverged is the worst there too."""
+    strategy = KLThresholdStrategy(indicator="compression_kl_nats", return_below_nats=1.0)
+    measured = ((math.nan, 0.0), (0.0, 1.0), (14.1, 1.0), (0.0, 1.0), (14.1, 0.0))
+    moments: list[tuple[float, dict[str, float]]] = [
+        (
+            float(second),
+            {"kl_max_nats": 20.0, "compression_kl_nats": level, "compression_kl_is_new": is_new},
+        )
+        for second, (level, is_new) in enumerate(measured)
+    ]
+    assert dwelling(strategy, moments) == [INT8, INT8, BF16, INT8, INT8]
+    diverged = {"compression_kl_nats": math.nan, "compression_kl_is_new": 1.0}
+    assert dwelling(strategy, [(0.0, diverged)]) == [BF16]
 
 
 def gaps(strategy: Strategy, pairs: list[tuple[float, float]]) -> list[float]:

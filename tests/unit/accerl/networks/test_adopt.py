@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -32,15 +34,19 @@ def outputs(module: nn.Module, obs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("module", "observation"),
+    ("make", "observation"),
     [
-        (OwnConv(BOARD, 4), BOARD),
-        (OwnConv(BOARD, 4, norm=True), BOARD),
-        (OwnMLP(VECTOR, 3), VECTOR),
-        (OwnMLP(VECTOR, 3, norm=True), VECTOR),
+        (lambda: OwnConv(BOARD, 4), BOARD),
+        (lambda: OwnConv(BOARD, 4, norm=True), BOARD),
+        (lambda: OwnMLP(VECTOR, 3), VECTOR),
+        (lambda: OwnMLP(VECTOR, 3, norm=True), VECTOR),
     ],
 )
-def test_chains_compute_the_same(module: nn.Module, observation: ObservationSpec) -> None:
+def test_chains_compute_the_same(
+    make: Callable[[], nn.Module], observation: ObservationSpec
+) -> None:
+    torch.manual_seed(0)
+    module = make()
     obs = states(observation)
     module.train()(obs)  # batch norms have seen something
     expected = outputs(module, obs)

@@ -20,14 +20,16 @@ from accerl import (
     CompressorChain,
     CorrectorChain,
     Decision,
+    FirstThatFires,
     FixedStrategy,
     ISCorrector,
     Pruning,
     Quantizer,
     RunConfig,
+    ThreeStageStrategy,
     VTraceCorrector,
 )
-from accerl.envs import make_envs
+from accerl.envs import CatchEnvs, make_envs
 from accerl.errors import UserError
 from accerl.networks.policy_net import ObservationSpec, make_policy
 from accerl.records import read_json
@@ -52,7 +54,8 @@ def test_importing_accerl_loads_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("name", accerl.__all__)
 def test_every_public_name_is_there(name: str) -> None:
-    assert getattr(accerl, name).__name__.removeprefix("accerl.") == name
+    called = {"Distiller": "Distillation"}  # the paper's word for it
+    assert getattr(accerl, name).__name__.removeprefix("accerl.") == called.get(name, name)
 
 
 def test_modules_do_not_hide_names_nor_names_modules() -> None:
@@ -137,6 +140,7 @@ def test_games_of_gymnasium_train_and_play_like_presets(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"game": "catchx"}, "did you mean"),
+        ({"game": CatchEnvs}, r"^game: give its name, or module:Id .*CatchEnvs"),
         ({"strategy": "fixedx"}, r"did you mean 'fixed'.*the folder of a bundle, or an object"),
         ({"num_envs": 8}, "setting 'num_envs' does not exist; .*runtime__num_envs"),
         ({"runtime__nothing": 8}, "setting 'runtime__nothing' does not exist"),
@@ -148,6 +152,14 @@ def test_mistakes_are_refused_in_one_line(options: dict[str, object], message: s
     with pytest.raises(UserError, match=message) as refused:
         accerl.train(**{"game": "catch", **options})  # pyright: ignore[reportArgumentType]
     assert "\n" not in str(refused.value)
+
+
+def test_a_spec_without_times_is_refused_before_the_run_begins(tmp_path: Path) -> None:
+    late = ThreeStageStrategy(converged=CompressionSpec(bits=8, rank=0.25))
+    for strategy in (late, FirstThatFires((late,))):
+        with pytest.raises(UserError, match="has no times for 'original rank 25% INT8'"):
+            accerl.train("catch", strategy=strategy, seconds=0.5, out=tmp_path / "run", **SHORT)
+    assert list(tmp_path.iterdir()) == []
 
 
 def states(count: int) -> np.ndarray:

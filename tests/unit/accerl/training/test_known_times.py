@@ -9,6 +9,7 @@ import pytest
 
 from accerl.config import RunConfig
 from accerl.monitor.strategies import FixedStrategy
+from accerl.records import fingerprint
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import (
     MEASURED,
@@ -60,7 +61,7 @@ def test_a_resumed_run_knows_what_it_knew_when_it_began(
         return strategy.machine
 
     assert known(resume=False) == "two-core"
-    measured = replace(load_profile("edge-0003"), name=MEASURED)
+    measured = replace(load_profile("laptop-0003"), name=MEASURED, fingerprint=fingerprint())
     save_profile(measured, profile_folder() / f"{MEASURED}.json")
     assert this_machine() == MEASURED
     assert known(resume=True) == "two-core"

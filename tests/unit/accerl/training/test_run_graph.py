@@ -94,7 +94,7 @@ def test_a_run_goes_on_where_a_spec_cannot_be_built_and_its_strategy_hears_of_it
     assert labels == [INT8, INT8, HALF, INT8, INT8]
     assert all(report.spec_seconds.keys() == {INT8} for report in result.reports)
     (event,) = (event for report in result.reports for event in report.events)
-    assert event["spec"] == HALF.label
+    assert event["label"] == HALF.label
     assert "BoundedBoard cannot be pruned" in event["cause"]
     with pytest.raises(UserError, match="BoundedBoard cannot be pruned"):
         run_training(whole, FixedStrategy(HALF), profile=latency)

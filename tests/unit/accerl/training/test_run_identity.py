@@ -69,7 +69,8 @@ def test_resuming_on_another_machine_is_refused(recorded: Path, tmp_path: Path) 
     """The virtual clock is charged the same everywhere, but bfloat16 does not learn the same."""
     data = read_json(recorded / "config.json")
     assert data["machine"] == {
-        "num_actors": 1, "device": "cpu", "precision": "fp32", "fingerprint": None
+        "num_actors": 1, "device": "cpu", "precision": "fp32", "distill_precision": "fp32",
+        "fingerprint": None,
     }  # fmt: skip
     moved = tmp_path / "moved"
     shutil.copytree(recorded, moved)

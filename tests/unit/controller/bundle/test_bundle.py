@@ -15,6 +15,8 @@ import yaml
 
 import accerl
 from accerl.errors import UserError
+from accerl.monitor.strategy import bind
+from accerl.presets import load_preset
 from accerl.records import read_json
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import PresetActions
@@ -31,7 +33,8 @@ from controller.bundle.bundle import (
 )
 from controller.bundle.files import FILES, MANIFEST, SCHEDULE
 from controller.bundle.meta import Result, git_revision
-from controller.bundle.schedule import QUANTILES, ReplayedSchedule, Schedule, SchedulePoint
+from controller.bundle.schedule import QUANTILES, Schedule, SchedulePoint
+from controller.bundle.serving import ServedSchedule
 from controller.indicator.candidates import SCORED
 from tests.fixtures.controllers.made_bundles import (
     ACTIONS,
@@ -176,7 +179,7 @@ def test_the_model_card_has_the_metadata_that_hubs_read(tmp_path: Path) -> None:
 
 def test_schedule_mode_follows_the_clock_by_fraction(folder: Path) -> None:
     strategy = load_bundle(folder, mode="schedule", game="catch")
-    assert isinstance(strategy, ReplayedSchedule)
+    assert isinstance(strategy, ServedSchedule)
     strategy.reset()
     hard, mild = ACTIONS.decision(HARD), ACTIONS.decision(MILD)
     for horizon in (60.0, 600.0):  # a longer run stretches the schedule
@@ -185,12 +188,34 @@ def test_schedule_mode_follows_the_clock_by_fraction(folder: Path) -> None:
         assert decided == [hard, hard, hard, mild, mild, mild]
 
 
-def test_without_a_game_the_pooled_schedule_is_replayed(folder: Path) -> None:
-    pooled = load_bundle(folder, mode="schedule")
-    assert pooled.decide(features_at(0.0, 60.0)) == ACTIONS.decision(HARD)
-    assert pooled.decide(features_at(15.0, 60.0)) == ACTIONS.decision(MILD)  # 4 of 7 runs
+def test_without_a_game_the_run_chooses_the_schedule(folder: Path) -> None:
+    strategy = load_bundle(folder, mode="schedule")
+    with pytest.raises(UserError, match=r"bind it to one.*or give load_bundle a game"):
+        strategy.reset()
+    for preset, after in (("catch", HARD), ("cartpole", MILD)):  # of all games: 4 of 7 runs
+        bind(strategy, load_preset(preset), None)
+        strategy.reset()
+        assert strategy.decide(features_at(0.0, 60.0)) == ACTIONS.decision(HARD)
+        assert strategy.decide(features_at(15.0, 60.0)) == ACTIONS.decision(after)
+
+
+def test_a_game_without_a_schedule_is_refused_and_so_is_one_for_the_policy(folder: Path) -> None:
     with pytest.raises(UserError, match=r"no schedule for 'pong'.*all, breakout, catch"):
         load_bundle(folder, mode="schedule", game="pong")
+    with pytest.raises(UserError, match=r"game 'catch' names a schedule.*give mode='schedule'"):
+        load_bundle(folder, game="catch")
+
+
+def test_of_several_schedules_none_is_replayed_by_chance(tmp_path: Path) -> None:
+    several = {name: schedule for name, schedule in make_schedules().items() if name != "all"}
+    bundle = read_bundle(export_bundle(tmp_path / "two", make_wide(), META, several))
+    assert bundle.schedule_for("pong", "catch") == "catch"
+    with pytest.raises(UserError, match="no schedule for 'pong'; it has: breakout, catch; "):
+        bundle.schedule_for("pong")
+    only = read_bundle(
+        export_bundle(tmp_path / "one", make_wide(), META, {"catch": several["catch"]})
+    )
+    assert only.schedule_for("pong") == only.schedule_for() == "catch"
 
 
 def test_unknown_modes_and_missing_schedules_are_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,24 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import STUDENTS, CompressionSpec, Decision
 from accerl.training.run import run_training
 from controller.actions import ActionSpace
-from controller.bundle.bundle import read_bundle
-from controller.bundle.serving import Replacement, ServedStrategy, replace_missing, serve_bundle
+from controller.bundle.bundle import export_bundle, read_bundle
+from controller.bundle.serving import (
+    Replacement,
+    ServedSchedule,
+    ServedStrategy,
+    replace_missing,
+    serve_bundle,
+)
 from controller.env.compatibility import incompatibility
-from tests.fixtures.controllers.made_bundles import ACTIONS, HARD, features_at, make_bundle
+from tests.fixtures.controllers.made_bundles import (
+    ACTIONS,
+    HARD,
+    META,
+    features_at,
+    make_bundle,
+    make_schedules,
+    make_wide,
+)
 from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
 INT8 = CompressionSpec(bits=8)
@@ -120,40 +135,62 @@ def test_everything_that_is_left_out_is_listed_or_refused(bundle: Path) -> None:
         serve_bundle(bundle, network="net2", profile=None, strict=True)
 
 
+def scheduled(
+    bundle: Path,
+    profile: LatencyProfile | None = None,
+    *,
+    game: str | None = None,
+    strict: bool = False,
+    **run: Any,
+) -> ServedSchedule:
+    config = replace(tiny_catch(), **run)
+    served = ServedSchedule(read_bundle(bundle), game, strict=strict)
+    bind(served, config, None if profile is None else profile.for_network(config.network))
+    return served
+
+
 def test_a_schedule_is_judged_by_what_it_holds(bundle: Path) -> None:
     """Its policy may choose net1 and net2; this schedule holds net3 and the original only."""
-    served = serve_bundle(bundle, network="net2", profile=None, mode="schedule", strict=True)
-    assert served.replacements == ()
-    (first, *rest) = serve_bundle(
-        bundle, network="original", profile=without_int8(), mode="schedule"
-    ).replacements
+    assert scheduled(bundle, strict=True, network="net2").replacements == ()
+    (first, *rest) = scheduled(bundle, without_int8()).replacements
     assert str(first) == (
         "net3 pruned 50% INT8 -> net3 pruned 50% fp32 (no times in latency profile fast)"
     )
     assert first.spec == ACTIONS.spec(HARD)
     assert rest == []
+    with pytest.raises(UserError, match=r"cannot act with 1 of its specs.*nearest milder ones"):
+        scheduled(bundle, without_int8(), strict=True)
 
 
-def test_the_schedule_of_the_game_is_preferred(bundle: Path) -> None:
-    def chosen(*names: str) -> str | None:
-        return serve_bundle(
-            bundle, network="original", profile=None, mode="schedule", names=names
-        ).identity["schedule"]
+def test_the_schedule_of_the_run_is_preferred(tmp_path: Path) -> None:
+    """That of the game on the machine, of the machine's family, of the game, of all runs."""
+    of = make_schedules()["catch"]
+    names = ("all", "breakout", "breakout-edge-0001", "edge", "catch-fast")
+    bundle = export_bundle(tmp_path / "learned", make_wide(), META, dict.fromkeys(names, of))
 
-    assert chosen("breakout-edge", "breakout") == "breakout"
-    assert chosen("pong-edge", "pong") == chosen() == "all"
-    with pytest.raises(UserError, match="allowed: policy, schedule"):
-        serve_bundle(bundle, network="original", profile=None, mode="both")
+    def chosen(preset: str, machine: str, **options: Any) -> tuple[str | None, str]:
+        served = scheduled(bundle, replace(fast_profile(), name=machine), preset=preset, **options)
+        return served.wanted, served.identity["schedule"]
+
+    assert chosen("catch", "fast") == ("catch-fast", "catch-fast")
+    assert chosen("breakout", "edge-0001") == ("breakout-edge-0001", "breakout-edge-0001")
+    assert chosen("breakout", "edge-0002") == ("breakout-edge-0002", "edge")
+    assert chosen("breakout", "fast") == ("breakout-fast", "breakout")
+    assert chosen("pong", "fast") == ("pong-fast", "all")
+    assert chosen("catch", "fast", game="edge") == ("edge", "edge")
+    real = tiny_catch(clock="real")  # what is known of the machine is not what charges the run
+    bind(served := ServedSchedule(read_bundle(bundle)), real, fast_profile())
+    assert (served.wanted, served.identity["schedule"]) == ("catch", "all")
 
 
 def test_the_records_tell_the_bundle_the_mode_and_the_replacements(bundle: Path) -> None:
-    told = serve_bundle(bundle, network="net3", profile=None, mode="schedule").to_json()
+    told = scheduled(bundle, network="net3").to_json()
     digest = read_bundle(bundle).manifest.digest[:12]
     assert told["name"] == "bundle"
     assert told["params"] == {
         "digest": digest,
         "mode": "schedule",
-        "schedule": "all",
+        "schedule": "catch",
         "replaced": {"net3 pruned 50% INT8": "original pruned 50% INT8"},
     }
 
@@ -210,7 +247,11 @@ def test_a_run_under_a_served_bundle_is_deterministic(bundle: Path, mode: str) -
     profile = replace(without_int8(), num_actors=1)
     runs = []
     for _ in range(2):
-        served = serve_bundle(bundle, network="net1", profile=profile, mode=mode)
+        served = (
+            serve_bundle(bundle, network="net1", profile=profile)
+            if mode == "policy"
+            else ServedSchedule(read_bundle(bundle))
+        )
         result = run_training(config, served, profile=profile)
         runs.append([report.to_json() for report in result.reports])
         for report in result.reports:

@@ -30,7 +30,7 @@ from controller.actions import PresetActions
 from controller.bundle.bundle import load_bundle, read_bundle, show_bundle, verify_bundle
 from controller.bundle.files import BELIEFS, FILES, GRAPH, MANIFEST, WEIGHTS
 from controller.bundle.schedule import median_schedule
-from controller.bundle.serving import serve_bundle
+from controller.bundle.serving import ServedSchedule, serve_bundle
 from controller.indicator.candidates import SCORED
 from controller.indicator.onnx_graph import build_onnx, onnx_scores
 from controller.indicator.strategy import AdvancedIndicator
@@ -200,19 +200,13 @@ def test_the_fallback_is_the_schedule_of_the_machine_s_family(folder: Path) -> N
     assert set(bundle.schedules) == {
         *("catch-laptop-0001", "catch-edge-0001", "laptop", "edge", "catch", "all")
     }
-    served = serve_bundle(
-        folder,
-        network="original",
-        profile=None,
-        mode="schedule",
-        names=("pong-edge-8000", "edge", "pong"),
-    )
-    assert served.identity["schedule"] == "edge"
+    served, (config, times) = ServedSchedule(bundle), a_run()
+    bind(served, replace(config, preset="pong"), times)
+    assert (served.wanted, served.identity["schedule"]) == ("pong-edge-8000", "edge")
     assert served.decide(features_at(0.0, 60.0)) == Decision.of(NET3)
     assert served.decide(features_at(45.0, 60.0)) == Decision.of(IDENTITY)
-    (missing,) = serve_bundle(
-        folder, network="net3", profile=None, mode="schedule", names=("edge",)
-    ).replacements
+    bind(named := ServedSchedule(bundle, "edge"), replace(config, network="net3"), None)
+    (missing,) = named.replacements
     assert (missing.spec, missing.acting) == (NET3, INT8)
 
 

@@ -29,7 +29,7 @@ from controller.indicator.trainable import read_indicator
 from controller.indicator.training import train_on_tier0
 from controller.shield import Shielded
 from controller.training.evolution import Evolution, EvolutionConfig
-from controller.training.gradient import GradientConfig, ParameterGradient
+from controller.training.gradient import GradientConfig
 
 INT8 = CompressionSpec(bits=8)
 NET3 = CompressionSpec(student="net3", bits=8)
@@ -318,55 +318,6 @@ def test_a_real_run_records_why_and_resumes_bit_by_bit(tmp_path: Path) -> None:
         run("parts", stop=4)
     run("parts", resume=True)
     assert list(read_metrics(tmp_path / "parts")) == whole
-
-
-def test_parameter_gradient_climbs_and_resumes(tmp_path: Path) -> None:
-    start = SpecScorer(generator=torch.Generator().manual_seed(0))
-    aim = start.linear.detach().numpy() + 1.0
-
-    def reached(states: list[dict], iteration: int) -> np.ndarray:
-        del iteration
-        miss = [np.sum((np.array(s["weights"]["linear"]) - aim) ** 2) for s in states]
-        return -np.array(miss).reshape(4, 8)
-
-    def train(iterations: int, folder: str) -> ParameterGradient[SpecScorer]:
-        config = GradientConfig(instances=4, pairs=4, learning_rate=0.1)
-        trainer = ParameterGradient(SpecScorer.from_json(start.to_json()), config)
-        trainer.train(reached, iterations, tmp_path / folder)
-        return trainer
-
-    whole = train(30, "whole")
-    assert whole.history[-1]["gain"] > 0.4 * whole.history[0]["gain"]  # they are negative
-    train(12, "parts")
-    parts = train(30, "parts")
-    assert parts.history == whole.history
-    assert parts.policy.to_json() == whole.policy.to_json()
-    np.testing.assert_array_equal(parts.log_sigma, whole.log_sigma)
-
-
-def test_sigma_grows_where_it_pays_to_be_far() -> None:
-    def sigma(sign: float) -> float:
-        start = SpecScorer(generator=torch.Generator().manual_seed(0))
-        trainer = ParameterGradient(start, GradientConfig(instances=4, pairs=4))
-        middle = start.linear.detach().numpy().copy()
-
-        def reached(states: list[dict], iteration: int) -> np.ndarray:
-            del iteration
-            far = [np.sum((np.array(s["weights"]["linear"]) - middle) ** 2) for s in states]
-            return sign * np.array(far).reshape(4, 8)
-
-        return trainer.train(reached, 15)[-1]["sigma"]
-
-    assert sigma(1.0) > 0.3 > sigma(-1.0)
-
-
-def test_nonsense_in_training_is_refused() -> None:
-    with pytest.raises(UserError, match="2 pairs or more"):
-        GradientConfig(pairs=1)
-    start = SpecScorer(generator=torch.Generator().manual_seed(0))
-    trainer = ParameterGradient(start, GradientConfig(instances=1, pairs=2))
-    with pytest.raises(UserError, match="finite value for each of 1 x 4"):
-        trainer.improve(np.array([[0.0, 1.0, math.nan, 2.0]]))
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

@@ -6,10 +6,14 @@ import importlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from accerl.errors import GameError
+from studies.cli import profile
 from studies.cli.command import Command
 from studies.cli.main import COMMANDS
+from tests.fixtures.command_line import accerl
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -30,6 +34,13 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_numbers_of_numpy_are_printed_as_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(profile.List, "execute", lambda _: {"share": np.float32(0.5)})
+    assert accerl(capsys, "profile", "list", "--json").json["share"] == 0.5
+
+
 def test_output_that_nobody_reads_ends_a_command_quietly() -> None:
     command = [sys.executable, "-m", "studies.cli", "--help"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -47,3 +58,18 @@ def test_a_full_disk_is_one_line_that_says_what_to_do() -> None:
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("accerl: [Errno 28] No space left on device; free some space")
+
+
+@pytest.mark.parametrize(("saved", "shown"), [(False, "Traceback: ...\n"), (True, "")])
+def test_a_traceback_of_a_game_is_shown_where_no_file_holds_it(
+    saved: bool,
+    shown: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(arguments: list[str]) -> None:
+        raise GameError("environment 3 raised", "Traceback: ...\n", saved=saved)
+
+    monkeypatch.setattr("studies.cli.main._dispatch", fail)
+    done = accerl(capsys, "train", "mine:My-v0")
+    assert (done.code, done.err) == (2, f"{shown}accerl: environment 3 raised\n")

@@ -1,12 +1,25 @@
-"""Where a run is recorded if nobody says so, and which one is gone on with."""
+"""Where a run is recorded, which one is gone on with, and what is printed at its end."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from accerl.monitor.strategies import FixedStrategy
 from accerl.records import METRICS, SUMMARY
+from accerl.runtime.events import RunEvent
+from accerl.settings import configure
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+from accerl.training.run import RunResult
 from accerl.training.run_folder import held
+from accerl.training.summary import summarise
+from studies.cli import recorded
 from studies.cli.recorded import free_folder
+from tests.fixtures.reports.reports import interval_report
+
+INT8 = CompressionSpec(bits=8)
 
 
 def a_run(path: Path, *, finished: bool) -> Path:
@@ -36,3 +49,46 @@ def test_to_resume_is_to_go_on_with_what_was_not_finished(tmp_path: Path) -> Non
     assert free_folder(first, resume=True) == second
     (second / SUMMARY).touch()
     assert free_folder(first, resume=True) == tmp_path / "catch-seed0-3"
+
+
+def said(
+    out: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *changes: dict[str, Any],
+) -> str:
+    """Return what is printed of a run under INT8, each of whose intervals is changed so."""
+    decision = Decision.of(INT8)
+    reports = [
+        interval_report(decision=decision, index=index, total_seconds=2.0 * (index + 1), **change)
+        for index, change in enumerate(changes)
+    ]
+    summary = {**summarise({}, reports), "profile": None, "strategy_events": []}
+    monkeypatch.setattr(recorded, "run_training", lambda *_, **__: RunResult(summary, reports))
+    recorded.run_recorded(configure("catch", {}), FixedStrategy(INT8), "fixed", out)
+    return capsys.readouterr().err
+
+
+def test_what_was_refused_and_what_acted_instead_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cause = "original INT8 puts out NaN or infinite values"
+    refused = RunEvent(
+        role="compressor", seconds=1.0, label=INT8.label, cause=cause, action="go on"
+    ).to_json()
+    asked, instead = {"spec_seconds": {INT8: 9.0}}, {"spec_seconds": {IDENTITY: 9.0}}
+    told = said(tmp_path, monkeypatch, capsys, {**instead, "events": (refused,)}, instead, asked)
+    assert f"compressor: {cause}\n" in told
+    assert (
+        "what was not decided for acted in 67% of the seconds: "
+        "original fp32 instead of original INT8 in 67%\n" in told
+    )
+
+
+def test_nothing_is_said_of_the_first_publication(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    soon = {"spec_seconds": {INT8: 9.7, IDENTITY: 0.3}}
+    told = said(tmp_path, monkeypatch, capsys, soon, {"spec_seconds": {}})
+    assert "decided for" not in told
+    assert "compressor:" not in told

@@ -12,7 +12,7 @@ import pytest
 
 from accerl.config import RunConfig
 from accerl.errors import UserError
-from accerl.own_code import source_hash
+from accerl.monitor.compliance import made_up_features
 from accerl.records import read_json
 from accerl.runtime.latency.profiles import load_profile
 from accerl.settings import configure
@@ -20,8 +20,8 @@ from accerl.spec import IDENTITY, CompressionSpec, Decision
 from analysis.figures.studies.comparison import comparison_figures
 from analysis.report.studies.comparison import acted_table, cautions, comparison_tables, headline
 from studies.cli.main import run
-from studies.compare.entrants import read_entrants
-from studies.compare.run import acted, compare, reached_by, strategy_rows
+from studies.compare.entrants import Entrant, read_entrants
+from studies.compare.run import acted, compare, notes_on, reached_by, served, strategy_rows
 from studies.learning.curve import LearningCurve
 from tests.fixtures.controllers.made_bundles import make_indicator_bundle
 from tests.fixtures.reports.reports import interval_report
@@ -97,6 +97,35 @@ def test_shares_of_what_acted_are_of_seconds() -> None:
     assert acted([]) == {}
 
 
+def test_what_did_not_act_as_it_was_decided_for_is_a_caution() -> None:
+    decision = Decision.of(CompressionSpec(bits=8))
+    reports = [
+        interval_report(decision=decision, total_seconds=2.0 * count, spec_seconds=seconds)
+        for count, seconds in enumerate(({IDENTITY: 3.0}, {decision.main: 1.0}, {}), start=1)
+    ]
+    half = LearningCurve.of(reports)
+    assert half.served == [0.0, 1.0, None]
+    assert served([half, half]) == {"original INT8": 0.5}
+    result = result_of((5.0,))
+    result["strategies"][1]["served"] = {"quick": 0.42, "slow": 0.95}
+    (caution,) = cautions(result)
+    assert "quick acted in 42% of the seconds that it was decided for" in caution
+    assert "slow" not in caution
+
+
+def test_what_nobody_measured_of_this_machine_is_a_caution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCERL_HOME", str(tmp_path))
+    blind = catch(network="tests.fixtures.own_networks:residual")
+    texts = (FP32, "reward-gap", "indicator", 'indicator {"cap_nats": 0.2}')
+    assert notes_on(texts, blind) == []  # its latency profile is all that there is to know
+    (note,) = notes_on(texts, blind.with_runtime(runtime="process", clock="real"))
+    assert "the indicator may stay without compression" in note
+    (caution,) = cautions(result_of((5.0,), notes=[note]))
+    assert caution.startswith("Nobody measured how fast")
+
+
 def test_a_page_says_what_acted_most_of_a_file_whose_keys_are_sorted() -> None:
     result = json.loads(json.dumps(result_of((5.0,)), sort_keys=True))
     for row in result["strategies"]:
@@ -115,7 +144,7 @@ def test_what_is_only_looked_at_does_not_act() -> None:
 def test_which_precision_auto_means_is_the_folder_s_not_the_entrant_s() -> None:
     profile = load_profile("paper-1080ti")
     (entrant, _) = read_entrants((FP32, NET3), catch(), profile)
-    assert "precision" not in entrant.identity["machine"]
+    assert not {"precision", "distill_precision"} & entrant.identity["machine"].keys()
     (entrant, _) = read_entrants(
         (FP32, NET3), catch().with_runtime(runtime="process", clock="real"), None
     )
@@ -216,6 +245,20 @@ def test_dice_of_strategies_are_those_of_the_seed_unless_they_are_given() -> Non
     assert none.seeded(5) is none
 
 
+def test_a_strategy_of_ones_own_draws_by_the_seed_of_the_run() -> None:
+    named = "tests.fixtures.own_strategies:Drawing"
+    texts = [named, f'{named} {{"seed": 7}}']
+    own, given = read_entrants(texts, catch(), load_profile("paper-1080ti"))
+
+    def drawn(entrant: Entrant, seed: int) -> list[Decision]:
+        strategy = entrant.seeded(seed).strategy
+        strategy.reset()
+        return [strategy.decide(made_up_features()) for _ in range(20)]
+
+    assert drawn(own, 5) == drawn(own, 5) != drawn(own, 6)
+    assert drawn(own, 7) == drawn(given, 5) == drawn(given, 6)
+
+
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
@@ -292,8 +335,9 @@ def test_a_comparison_has_a_page_with_figures(
 
 
 def test_the_command_prints_tables_and_writes_the_page(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("studies.compare.run.notes_on", lambda *_: ["nobody measured it"])
     words = ["compare", "catch", "--seconds", f"{SHORT:g}", "--strategies", FP32, NET3]
     words += ["--seeds", "1", "--scores", "-0.5", "--workers", "1", "--out", str(folder), "--json"]
     assert run(words) == 0
@@ -302,6 +346,7 @@ def test_the_command_prints_tables_and_writes_the_page(
     assert "catch on paper-1080ti, original learns: 1 run of 6 s each" in told
     assert "To a score of -0.5" in told
     assert "few seeds (1) say little" in told
+    assert "Nobody measured it." in told
     result = json.loads(printed.out)
     assert Path(result["html"]).is_file()
     assert result["baseline"] == IDENTITY.label
@@ -323,21 +368,6 @@ def test_numbers_that_are_not_allowed_are_refused(
     with pytest.raises(UserError, match="one length"):
         compare(catch(until_score=1.0), (FP32, NET3), out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_sources_of_packages_are_hashed_as_a_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "own_package"
-    package.mkdir()
-    (package / "__init__.py").write_text("from own_package.inner import Mine\n")
-    (package / "inner.py").write_text("class Mine: ...\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    before = source_hash("own_package:Mine")
-    assert before == source_hash("own_package.inner:Mine") != ""
-    (package / "inner.py").write_text("class Mine: pass\n")
-    assert source_hash("own_package:Mine") != before
-    assert source_hash("no_such_package:Mine") == ""
 
 
 @pytest.mark.slow

@@ -95,7 +95,7 @@ def test_real_learning_goes_on_from_what_validation_held_to_be_better(
     class Stub:
         seed = 0
         trained = INSTANCES
-        candidate_seeds = (50, 51)
+        validate_seeds = (50, 51)
         budget = replace(CONTEST["tiny"], inner_runs=100)
 
     study: Any = Stub()
@@ -167,7 +167,7 @@ def test_a_contest_on_one_machine_is_no_contest_proper(
         plan["rule"] == "Every pair of a trained game and a trained machine; nothing is held out."
     )
     assert "never saw" not in plan["question"]
-    assert len(plan["seeds"]["test"]) == 16
+    assert len(plan["seeds"]["test"]) == 28
     assert not set(plan["seeds"]["test"]) & set(TEST_SEEDS)
 
 
@@ -215,7 +215,7 @@ def test_the_candidate_that_is_best_on_the_validation_seeds_is_entered(
     class Stub:
         seed = 0
         trained = INSTANCES
-        candidate_seeds = (50, 51, 52)
+        validate_seeds = (50, 51, 52)
 
     study: Any = Stub()
     settings = IndicatorSettings(specs=(CompressionSpec(bits=8),))

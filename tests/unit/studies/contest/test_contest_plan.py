@@ -205,14 +205,15 @@ def test_a_plan_sets_its_bars_and_says_how_narrow_its_intervals_are_to_be() -> N
     assert bars["best static spec, one for all", "held out"]["at_most"] == 0.9
     assert bars["fp32", "every instance"]["at_most"] == 1.03
     assert {against for against, _ in bars} <= set(primary_names(BUDGET))
-    assert plan["precision"].startswith("3 games with 16 seeds are 48 independent pairs; ")
-    assert "+-4.8% wide" in plan["precision"]
+    assert plan["precision"].startswith("3 games with 28 seeds are 84 independent pairs; ")
+    assert "+-4.9% wide" in plan["precision"]
+    assert plan["precision"].endswith(" (+-9.8% against those with 8 seeds)")
     trained = make_plan(
         replace(BUDGET, held_out=()), instances, seed=0, primary=primary_names(BUDGET)
     )
     assert trained["bars"] == []
-    # By hand, with Student's t of 42 degrees of freedom: 2.018 * 0.16 / sqrt(45).
-    assert expected_half_width(3, 15) == pytest.approx(0.0493, abs=2e-4)
+    # By hand, with Student's t of 42 degrees of freedom: exp(2.018 * 0.22 / sqrt(45)) - 1.
+    assert expected_half_width(3, 15) == pytest.approx(0.0684, abs=2e-4)
     assert expected_half_width(1, 1) == float("inf")
 
 

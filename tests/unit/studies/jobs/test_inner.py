@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from accerl.errors import UserError
 from accerl.presets import load_preset
 from accerl.records import read_metrics
 from accerl.spec import IDENTITY, CompressionSpec, Decision
@@ -17,14 +18,16 @@ from controller.env.play import play
 from studies.contest.budget import (
     BUDGETS,
     REFERENCE_SEEDS,
+    SHORT_TEST_SEEDS,
     TEST_SEEDS,
     TUNE_SEEDS,
     VALIDATE_SEEDS,
 )
 from studies.jobs.executor import Job
-from studies.jobs.inner import StrategyJob, build_strategy
+from studies.jobs.inner import StrategyJob, build_strategy, with_dice
 from studies.jobs.local import LocalExecutor
 from tests.fixtures.controllers.made_bundles import make_indicator
+from tests.fixtures.own_strategies import Drawing
 from tests.fixtures.studies.jobs import INSTANCE, catch_job
 
 BASE = load_preset("catch")
@@ -101,6 +104,8 @@ def test_seeds_for_tuning_validation_and_test_are_disjoint() -> None:
     assert (list(TUNE_SEEDS), list(VALIDATE_SEEDS), list(TEST_SEEDS)) == (
         list(range(10)), list(range(50, 60)), list(range(2_000, 2_040))
     )  # fmt: skip
+    splits = TUNE_SEEDS, VALIDATE_SEEDS, REFERENCE_SEEDS, SHORT_TEST_SEEDS, TEST_SEEDS
+    assert len(set().union(*splits)) == sum(map(len, splits))
     for budget in (budget for study in BUDGETS.values() for budget in study.values()):
         assert budget.tune_seeds <= len(TUNE_SEEDS)
         assert budget.validate_seeds <= len(VALIDATE_SEEDS)
@@ -151,3 +156,20 @@ def test_dice_of_a_strategy_are_the_run_s_unless_they_are_given() -> None:
     assert seed_of(5, seed=7) == 7
     fixed: Any = build_strategy({"name": "fixed", "params": {}}, INSTANCE, 5)
     assert not hasattr(fixed, "seed")
+
+
+class Sealed(Drawing):
+    """Lets nobody set its seed."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "seed" and value:
+            raise ValueError("sealed")
+        super().__setattr__(name, value)
+
+
+def test_dice_of_a_strategy_of_ones_own_are_set_on_a_copy() -> None:
+    own = Drawing()
+    seeded: Any = with_dice(own, 5)
+    assert (own.seed, seeded.seed) == (0, 5)
+    with pytest.raises(UserError, match=r"^seed of strategy Sealed: .* sealed .test_inner"):
+        with_dice(Sealed(), 5)

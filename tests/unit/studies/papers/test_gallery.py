@@ -15,6 +15,7 @@ from studies.papers.figures.fig1 import time_split
 from studies.papers.gallery import NOT_YET, write_gallery
 from studies.papers.plan import FIGURES
 from studies.papers.results import figure_result
+from studies.papers.settings import settings_table
 
 ROWS = len(FIGURES) + 1
 
@@ -69,6 +70,17 @@ def test_what_was_run_at_size_is_shown_and_tiny_results_are_not(tmp_path: Path) 
     for budget in ("tiny", "short"):
         assert write_gallery([fig1(tmp_path / budget, budget)], out) == ["fig1"]
         assert "--budget default" in rows(out / "README.md")["Figure 1"]
+
+
+def test_settings_say_where_runs_differ_from_the_paper() -> None:
+    cells = [line.strip("| ").split(" | ") for line in settings_table() if line.startswith("| ")]
+    rows = {name: values for name, *values in cells}
+    assert rows["lambda"] == ["none (equation 2)", "0.95", "0.95"]
+    assert rows["V(s_t)"][1:] == ["the learner's"] * 2
+    assert rows["distillers that work on a student"] == ["4, or 1 (Figure 10)", "1", "1"]
+    _, pong, small = rows["annealing of learning rate and entropy cost"]
+    assert pong == "none (most other games: to 20% of them in 4,000 updates)"
+    assert small == "none"
 
 
 def test_of_several_sources_the_one_of_full_size_counts(tmp_path: Path) -> None:

@@ -23,7 +23,12 @@ from accerl.runtime.latency.games import (
 from accerl.runtime.latency.measure import measure_game
 from accerl.runtime.latency.predict import advise
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.runtime.latency.profiles import load_profile, paper_profile, save_profile
+from accerl.runtime.latency.profiles import (
+    SHIPPED,
+    load_profile,
+    paper_profile,
+    save_profile,
+)
 from accerl.spec import IDENTITY, CompressionSpec
 from accerl.training.run import run_training
 from controller.env.control_env import CompressionControlEnv
@@ -122,6 +127,17 @@ def test_whoever_is_charged_another_game_s_times_hears_of_it() -> None:
     assert "--game Acrobot-v1" in note
     assert note_on_times(MIXED, own) is None
     assert note_on_times(BASE, load_preset("catch")) is None
+
+
+def test_a_preset_hears_of_times_that_are_neither_its_own_nor_those_of_pong() -> None:
+    measured = replace(CARTPOLE, games=(times("catch", (10, 5), 10.0),))
+    note = note_on_times(measured, load_preset("cartpole"))
+    assert note is not None
+    assert "no times of cartpole: those of CartPole-v1 are charged" in note
+    assert note_on_times(measured, load_preset("catch")) is None
+    for name in SHIPPED:
+        for preset in ("catch", "cartpole", "breakout"):
+            assert note_on_times(load_profile(name), load_preset(preset)) is None
 
 
 def test_whoever_waits_for_a_link_that_is_not_there_hears_of_it() -> None:

@@ -207,26 +207,29 @@ def test_profiles_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "reason"),
     [
-        lambda data: data.pop("specs"),
-        lambda data: data.update(format=9),
-        lambda data: data.update(colour="red"),
-        lambda data: data["specs"][0].pop("infer_us"),
-        lambda data: data["specs"][0].update(publish_ms="fast"),
-        lambda data: data["specs"][0]["spec"].update(bits=7),
-        lambda data: data.update(env_step_us=-1.0),
-        lambda data: data.update(small_learner_us=[3.0]),
-        lambda data: data.update(small_learner_us={"net1": "slow"}),
+        (lambda data: data.pop("specs"), "is damaged: .*'specs'"),
+        (lambda data: data.update(format=9), "it has format 9"),
+        (lambda data: data.update(colour="red"), "is damaged: .*'colour'"),
+        (lambda data: data["specs"][0].pop("infer_us"), "is damaged: .*'infer_us'"),
+        (lambda data: data["specs"][0].update(publish_ms="fast"), "is damaged: .*'str'"),
+        (lambda data: data["specs"][0]["spec"].update(bits=7), "bits"),
+        (lambda data: data.update(env_step_us=-1.0), "every time must be positive"),
+        (lambda data: data.update(small_learner_us=[3.0]), "is damaged: .*'list'"),
+        (lambda data: data.update(small_learner_us={"net1": "slow"}), "is damaged: .*'str'"),
     ],
 )
-def test_a_damaged_file_is_refused(tmp_path: Path, damage: Any) -> None:
+def test_a_damaged_file_is_refused(tmp_path: Path, damage: Any, reason: str) -> None:
     data = profile().to_json()
-    damage(data)
     path = tmp_path / "profile.json"
     path.write_text(json.dumps(data))
-    with pytest.raises(UserError) as refused:
+    assert load_profile(str(path)) == profile()
+    damage(data)
+    path.write_text(json.dumps(data))
+    with pytest.raises(UserError, match=reason) as refused:
         load_profile(str(path))
+    assert str(refused.value).startswith(f"{path}: ")
     assert "\n" not in str(refused.value)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from accerl.records import fingerprint
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import PAPER, SHIPPED, load_profile, save_profile, this_machine
 from accerl.spec import BITS, IDENTITY, STUDENTS, CompressionSpec
@@ -78,5 +80,9 @@ def test_the_assembled_differ_from_the_measured_as_they_say() -> None:
 
 def test_this_machine_is_its_measured_profile_if_there_is_one(tmp_path: Path) -> None:
     assert this_machine(tmp_path) == "two-core"
-    save_profile(load_profile("two-core"), tmp_path / "measured.json")
+    of_another = replace(load_profile("two-core"), fingerprint={"id": "another"})
+    path = tmp_path / "measured.json"
+    save_profile(of_another, path)
+    assert this_machine(tmp_path) == "two-core", "the folder is shared with that one"
+    save_profile(replace(of_another, fingerprint=fingerprint()), path)
     assert this_machine(tmp_path) == "measured"

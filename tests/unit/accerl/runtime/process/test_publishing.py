@@ -19,6 +19,7 @@ from accerl.runtime.process.messages import (
     State,
     Taken,
 )
+from accerl.runtime.process.wire import pack
 from accerl.runtime.publishing.charges import Charges
 from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.publishing.orders import PublicationOrders
@@ -99,7 +100,7 @@ def test_another_process_publishes_the_same_bytes(room: Room, remote: Remote) ->
         assert state["orders"].pop("switch_seconds") > 0.0
         del state["compressor"]["ring"]  # remote, the states since the last work are on their way
         del state["compressor"]["next"]
-    assert str(mine) == str(theirs)
+    assert pack(mine) == pack(theirs)  # every bit
     phases = room.phases()
     assert phases["publish"] > 0.0
     assert phases["compress"] > 0.0
@@ -215,7 +216,7 @@ def test_a_restored_run_starts_its_compressor_from_the_checkpoint(room: Room) ->
     remote.take(Hello, Ready)
     remote.worker.send(AskState())
     remote.take(State)
-    assert str(remote.state_dict()) == str(here.state_dict())
+    assert pack(remote.state_dict()) == pack(here.state_dict())
     remote.thread.stop()
 
 

@@ -314,7 +314,7 @@ def test_what_cannot_be_built_later_is_replaced_and_the_strategy_hears_of_it(
         assert made.delivery.rejected == {PRUNED: "Own cannot be pruned: it is odd"}
         room.distill()
     (event,) = room.orders.take_events(1.0)
-    assert event.spec == PRUNED.label
+    assert event.label == PRUNED.label
     assert "cannot be pruned" in event.cause
     assert room.orders.in_use == (INT8,)
     assert len(TRIED) == 1
@@ -333,4 +333,4 @@ def test_a_shadow_that_cannot_be_built_is_rejected(refused: None) -> None:
     assert shadow.rejected == "Own cannot be pruned: it is odd"
     room.orders.book_shadow(shadow, room.recorder)
     (event,) = room.orders.take_events(1.0)
-    assert event.spec == PRUNED.label
+    assert event.label == PRUNED.label

@@ -1,0 +1,128 @@
+"""The README's results are those of the gallery's files, rounded.
+
+No file holds some of them: the contest before, INT8's pace where each sample is used once, and what
+Net2 takes on Atari, one of whose runs was played on after its file was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accerl.records import read_json
+
+ROOT = Path(__file__).parents[3]
+RIVALS = {
+    "fp32": "fp32",
+    "advise_kl_cap": "advise + KL cap, a rule that reads the machine",
+    "kl_threshold": "best KL-threshold rule, one for all",
+    "static": "best static spec, one for all",
+    "untrained": "itself without policy gradient (12 pairs)",
+}
+
+
+@pytest.fixture(scope="module")
+def readme() -> str:
+    """Return its words, wherever lines end."""
+    return " ".join((ROOT / "README.md").read_text().split())
+
+
+def gallery(name: str) -> Any:
+    return read_json(ROOT / "analysis" / "gallery" / name)
+
+
+def gain(over: Mapping[str, float]) -> str:
+    """Return a ratio with its interval in percent beyond 1."""
+    ratio, low, high = (f"{100.0 * (over[name] - 1.0):.0f}" for name in ("ratio", "low", "high"))
+    return f"{ratio}% ({low} to {high})"
+
+
+@pytest.mark.parametrize("rival", RIVALS)
+def test_the_contest(rival: str, readme: str) -> None:
+    contest = gallery("contest.json")
+    (found,) = (
+        each
+        for each in contest["contrasts"]
+        if (each["b"], each["metric"]) == (rival, "seconds_to_target")
+    )
+    assert found["a"] == contest["subject"] == "controller"
+    ratio, low, high = (f"{found[name]:.2f}" for name in ("ratio", "low", "high"))
+    is_certain = found["p_holm"] is not None and found["p_holm"] < 0.05
+    shown = f"**{ratio}**" if is_certain else ratio
+    assert f"| {RIVALS[rival]} | {shown} ({low} to {high}) |" in readme
+    sentence = "the indicator's seconds to target over theirs (24 pairs):"
+    assert sentence in readme
+    pairs = f"({found['clusters']} pairs)"
+    assert pairs in (RIVALS[rival] if "pairs" in RIVALS[rival] else sentence)
+    assert f"on {len(found['ratio_by_game'])} instances of three games" in readme
+
+
+def test_the_room(readme: str) -> None:
+    room = gallery("room.json")
+    assert room["chosen"]["one for all"] == "net3 INT8"
+    times = {row["family"]: f"{row['seconds']['net3 INT8']:.2f} times" for row in room["families"]}
+    assert (
+        f"Net3 in INT8 reaches targets {times['gpu-few-cores']} as fast where a GPU learns for few "
+        f"actors, {times['server']} on servers, {times['edge']} on edge devices, and "
+        f"{times['laptop']} on laptops"
+    ) in readme
+    assert f"Choosing for each game and machine adds {gain(room['room'])} to this best" in readme
+    over = {each["name"]: each["over_single"] for each in room["strategies"]}
+    rules = [over[name]["ratio"] for name in over if name not in ("indicator", "schedule")]
+    low, high = (f"{100.0 * (bound(rules) - 1.0):.0f}" for bound in (min, max))
+    assert (
+        f"On MinAtar's {room['room']['instances']} instances the indicator, untuned, gains "
+        f"{gain(over['indicator'])}, rules tuned there {low} to {high}%."
+    ) in readme
+
+
+def test_what_small_actors_cost_on_atari(readme: str) -> None:
+    cases = [case for case in gallery("students.json")["cases"] if case["network"] == "net1"]
+    assert sorted(case["game"] for case in cases) == ["breakout", "pong"]
+
+    def env_steps(label: str) -> float:
+        first, second = (
+            variant["to_score"][-1]["env_steps_ratio"]
+            for case in cases
+            for variant in case["variants"]
+            if variant["label"] == label
+        )
+        return sqrt(first * second)
+
+    pruned, net3 = env_steps("original pruned 50% INT8"), env_steps("net3 INT8")
+    assert f"pruned actors take {pruned:.2f} times fp32's env steps to a score" in readme
+    assert f"Net3 {net3:.2f}. Where Original learns" in readme
+
+
+def test_int8_on_twelve_games(readme: str) -> None:
+    figure = gallery("papers/atari/fig12.json")
+    lines = [
+        {line["label"]: line for line in panel["machines"]["paper-1080ti"]["lines"]}
+        for panel in figure["panels"]
+    ]
+    sooner = sum(each["INT8"]["seconds_ratio"]["estimate"] < 1.0 for each in lines)
+    (found,) = (each for each in figure["verdicts"] if "the least that is claimed" in each["claim"])
+    mean, low, high = (f"{found[name]:.2f}" for name in ("estimate", "low", "high"))
+    assert (
+        f"INT8 is sooner in {sooner} of {len(lines)} games, on average after at least {mean} "
+        f"({low} to {high}) of fp32's seconds"
+    ) in readme
+
+
+def test_int8_on_the_real_clock(readme: str) -> None:
+    def speed(name: str, network: str) -> tuple[float, list[float]]:
+        compared = gallery(name)
+        assert (compared["game"], compared["network"]) == ("pong", network)
+        (found,) = (each for each in compared["strategies"] if each["label"] == "original INT8")
+        return found["speed"]["ratio"], found["speed"]["interval"]
+
+    original, _ = speed("real-clock-pong-original.json", "original")
+    net1, (low, high) = speed("real-clock.json", "net1")
+    assert (
+        f"with the preset's three passes it limits: {original:.2f} times with Original, {net1:.2f} "
+        f"with Net1 ({low:.2f} to {high:.2f})"
+    ) in readme
