@@ -16,7 +16,8 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[_name] = "1"
 os.environ.setdefault("WANDB_MODE", "offline")
 # Processes of pytest-xdist have it; what is printed is to be as wide in them as elsewhere.
-os.environ.pop("COLUMNS", None)
+for _name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
+    os.environ.pop(_name, None)
 
 pytest_plugins = ["tests.fixtures.reports.browser"]
 _LEFT_OUT = pytest.StashKey[int]()

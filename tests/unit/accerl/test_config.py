@@ -138,7 +138,7 @@ def test_what_is_left_to_the_machine_is_decided_when_a_run_is_made(
     pong = load_preset("pong")
     assert pong.runtime.num_actors == 0
     for cores, actors in ((1, 1), (2, 1), (16, 15)):
-        monkeypatch.setattr("os.sched_getaffinity", lambda _, cores=cores: set(range(cores)))
+        monkeypatch.setattr("accerl.config.usable_cores", lambda cores=cores: cores)
         adapted = pong.with_learner(device="cpu").adapted()
         assert (adapted.runtime.num_actors, adapted.learner.device) == (actors, "cpu")
     assert pong.with_runtime(num_actors=3).adapted().runtime.num_actors == 3

@@ -1,7 +1,7 @@
 """The README's results are those of the gallery's files, rounded.
 
-No file holds some of them: the contest before, INT8's pace where each sample is used once, and what
-Net2 takes on Atari, one of whose runs was played on after its file was written.
+No file holds some of them: the contest before, and what Net2 takes on Atari, one of whose runs was
+played on after its file was written.
 """
 
 from __future__ import annotations
@@ -117,12 +117,14 @@ def test_int8_on_the_real_clock(readme: str) -> None:
     def speed(name: str, network: str) -> tuple[float, list[float]]:
         compared = gallery(name)
         assert (compared["game"], compared["network"]) == ("pong", network)
+        assert "avx512_bf16" not in compared["fingerprint"]["features"]
+        assert sum(event["lasts_seconds"] for event in compared["events"]) == 240  # of 600
         (found,) = (each for each in compared["strategies"] if each["label"] == "original INT8")
         return found["speed"]["ratio"], found["speed"]["interval"]
 
     original, _ = speed("real-clock-pong-original.json", "original")
     net1, (low, high) = speed("real-clock.json", "net1")
     assert (
-        f"with the preset's three passes it limits: {original:.2f} times with Original, {net1:.2f} "
-        f"with Net1 ({low:.2f} to {high:.2f})"
+        f"INT8 actors make {original:.2f} times fp32's env steps with Original, {net1:.2f} with "
+        f"Net1 ({low:.2f} to {high:.2f})"
     ) in readme

@@ -100,8 +100,8 @@ def test_a_run_goes_on_after_one_nan(
     spoil(lambda number: number == 12, monkeypatch)
     config, profile = SERIAL, fast_profile()
     if runtime == "process":
-        config = replace(SERIAL, seconds=1.6).with_runtime(
-            runtime="process", clock="real", interval_seconds=0.4
+        config = replace(SERIAL, seconds=4.8).with_runtime(
+            runtime="process", clock="real", interval_seconds=1.2
         )
         profile = None
     result = run_training(config, FixedStrategy(), out=tmp_path / "run", profile=profile)

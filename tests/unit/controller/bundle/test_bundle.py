@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -118,7 +119,10 @@ def test_without_git_or_a_checkout_the_revision_is_unknown(
     (tmp_path / "project" / "theirs.txt").write_text("not ours")
     monkeypatch.setattr(bundle_meta.accerl, "__file__", str(package / "__init__.py"))
     assert git_revision() is None
-    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    who += ("-c", "core.hooksPath=/dev/null")
     for command in (("init", "-q"), ("add", "theirs.txt"), (*who, "commit", "-qm", "theirs")):
         subprocess.run(["git", *command], cwd=tmp_path / "project", check=True)
     assert git_revision() is None

@@ -70,10 +70,14 @@ def test_a_container_has_the_cores_of_its_quota(
 
 
 @pytest.mark.usefixtures("own_games")
-def test_what_an_environment_of_the_actor_raises_is_one_line() -> None:
+def test_what_an_environment_of_the_actor_raises_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     config = load_preset(own("Failing-raises-v0")).with_learner(unroll=32, minibatches=1)
     small = replace(config.compression, distill_batch=16)
     config = replace(config, compression=small).with_runtime(num_envs=8)
+    # It goes on acting beside the learner, and comes as far as that step, on two cores alone.
+    monkeypatch.setattr("accerl.runtime.latency.measure.usable_cores", lambda: 2)
     with pytest.raises(GameError, match=r"^actor-0: .*the simulator crashed for good") as failed:
         measure_profile(config=config, specs=[IDENTITY], batches=(8,), networks=("net3",))
     assert "\n" not in str(failed.value)
@@ -82,9 +86,10 @@ def test_what_an_environment_of_the_actor_raises_is_one_line() -> None:
 
 def test_an_actor_that_dies_while_it_is_timed_is_one_line() -> None:
     config, mailbox = load_preset("catch"), Mailbox(1_000)
+    before = {*multiprocessing.active_children()}
     acting = Acting(config, mailbox, beside=True)
     try:
-        (process,) = multiprocessing.active_children()
+        (process,) = {*multiprocessing.active_children()} - before
         process.kill()
         acting.ask(1)
         with pytest.raises(UserError, match=r"died while it was timed \(exit code -9\)"):

@@ -85,7 +85,7 @@ def test_the_meter_adds_up_processes_that_followed_each_other() -> None:
     used = meter.take()["actor-0"]
     assert 0.25 < used < 5.0
     meter.note({"actor-0": second.pid})
-    assert meter.take() == {"actor-0": 0.0}
+    assert meter.take()["actor-0"] <= 0.02  # it may just be going to rest
     for busy in (first, second):
         busy.end()
     meter.note({"actor-0": second.pid})  # has ended: nothing is known, nothing is booked
