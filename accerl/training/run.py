@@ -179,10 +179,8 @@ def run_training(
             first_interval_seconds=config.runtime.first_interval_seconds,
             indicators=(*indicators, *named_indicators(config)),
         )
-        machine = profile or times or load_profile(this_machine())
         if out is not None and profile is None and hasattr(strategy, "bind"):
-            save_profile(machine, out / MACHINE)
-        bind(strategy, config.adapted(), known_times(config, machine))
+            save_profile(times or load_profile(this_machine()), out / MACHINE)
         reset(strategy)
         score = Score(goal=config.until_score)
         if writer is None:
