@@ -20,7 +20,7 @@ class Role(IntEnum):
     """
 
     LEARNER = 1
-    """initial weights, masks of sparse layers"""
+    """initial weights, masks of sparse layers; those of a copy that checks a network: 1"""
     COMPRESSOR = 2
     DISTILLER = 3
     """distiller"""
@@ -65,7 +65,7 @@ class Role(IntEnum):
     CONDITIONS = 29
     """what happens to the machine of a run"""
     PPO = 30
-    """the rival's order of inner runs, and its own numbers"""
+    """the rival's order of inner runs, and its own numbers; of drawn runs: 1"""
 
 
 def stream(seed: int, role: Role, *index: int) -> np.random.SeedSequence:

@@ -19,8 +19,9 @@ COSTS = "core-seconds.json"
 PER_1000 = {
     "catch": 0.03,
     "cartpole": 0.03,
-    "acrobot": 0.03,
-    "minatar-freeway": 0.3,  # most of it J, whose episodes are long
+    "acrobot": 0.12,
+    "LunarLander-v3": 0.4,
+    "minatar-freeway": 1.0,  # most of it J, whose episodes are long
     "pong": 1.2,
     "breakout": 1.2,
 }

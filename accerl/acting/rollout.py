@@ -66,10 +66,18 @@ class RolloutShape:
 
 
 HEADER = (
-    *("publication", "spec_index", "env_seconds", "infer_seconds", "write_seconds"),
+    "publication",
+    "spec_index",
+    "env_seconds",
+    "infer_seconds",
+    "write_seconds",
     "core_seconds",
 )
 """the last: processor seconds of the actor's process in these; fewer where it had to share"""
+ACTING_SECONDS = slice(2, 5)
+"""where env, infer and write are in a header"""
+CORE_SECONDS = 5
+"""where the processor seconds are in it"""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from accerl.compress.engine import make_engine
 from accerl.networks.graph_policy import Policy
 from accerl.spec import CompressionSpec
 
-COMPARED_STATES = 192
+ADMISSION_STATES = 192
 """newest held-out states that something is compared on, at most; a checkpoint holds so many"""
 PLAYED_SHARE = 0.5
 """of the ring that must have been filled before anything learns or is admitted: all games begin
@@ -79,7 +79,7 @@ class Admission:
         Raises:
             ValueError: there are not enough.
         """
-        batch = self._ring.held_out(COMPARED_STATES) if self._ring is not None else None
+        batch = self._ring.held_out(ADMISSION_STATES) if self._ring is not None else None
         if batch is None or not self.has_states:
             raise ValueError("too few states were played to admit anything")
         with torch.no_grad():

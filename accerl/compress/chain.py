@@ -50,7 +50,6 @@ REASONS = {
     Stage.TUNE: "training moves the weights that were factorised or quantised",
     Stage.FACTORISE: "factorising changes the layers whose ranges were measured",
     Stage.QUANTISE: "an exported graph is finished",
-    Stage.EXPORT: "an exported graph is finished",
 }
 """Why a stage may not come later than its place."""
 

@@ -28,7 +28,7 @@ from accerl.spec import IDENTITY, CompressionSpec, StudentKey
 FIRST_STATES = CALIBRATION_STATES // 2
 """of those that games begin with, at most, before the first rollout: they look alike, so ranges and
 the check of an engine wait for others"""
-COMPARED_STATES = 16
+STUDENT_STATES = 16
 """on which a student is compared with the learner at each publication"""
 
 
@@ -71,12 +71,14 @@ class Compressor:
         """
         self.links = tuple(links)
         self.admission = Admission(config.admit_kl_nats, ring)
-        self._states_to_learn = ring
+        self._ring = ring
         self.observation = observation
         self.num_actions = num_actions
         self.config = config
         self.last_build = BuildReport()
-        self._ring = np.zeros((config.calibration_states, *observation.shape), observation.dtype)
+        self._calibration = np.zeros(
+            (config.calibration_states, *observation.shape), observation.dtype
+        )
         self._next = 0
         self._filled = 0
         self._pool = StudentPool(observation, num_actions, config, generator, ring, device)
@@ -91,7 +93,7 @@ class Compressor:
     @property
     def states(self) -> np.ndarray:
         """The recorded states [N, *shape], in no particular order; do not write to them."""
-        return self._ring[: self._filled]
+        return self._calibration[: self._filled]
 
     def observe(self, obs: np.ndarray) -> None:
         """Record states obs [N, *shape]; the newest `calibration_states` are kept.
@@ -99,16 +101,16 @@ class Compressor:
         Raises:
             ValueError: shape or dtype differ from the observation spec.
         """
-        if obs.shape[1:] != self.observation.shape or obs.dtype != self._ring.dtype:
+        if obs.shape[1:] != self.observation.shape or obs.dtype != self._calibration.dtype:
             raise ValueError(
                 f"expected states [N, {', '.join(map(str, self.observation.shape))}] of "
-                f"{self._ring.dtype}, got {obs.shape} of {obs.dtype}"
+                f"{self._calibration.dtype}, got {obs.shape} of {obs.dtype}"
             )
-        obs = obs[-len(self._ring) :]
-        slots = (self._next + np.arange(len(obs))) % len(self._ring)
-        self._ring[slots] = obs
-        self._next = (self._next + len(obs)) % len(self._ring)
-        self._filled = min(self._filled + len(obs), len(self._ring))
+        obs = obs[-len(self._calibration) :]
+        slots = (self._next + np.arange(len(obs))) % len(self._calibration)
+        self._calibration[slots] = obs
+        self._next = (self._next + len(obs)) % len(self._calibration)
+        self._filled = min(self._filled + len(obs), len(self._calibration))
 
     def distill(
         self,
@@ -159,12 +161,12 @@ class Compressor:
     @property
     def states_per_update(self) -> int:
         """How many states one distillation update uses."""
-        batch, ring = self.config.distill_batch, self._states_to_learn
+        batch, ring = self.config.distill_batch, self._ring
         return min(batch, len(self.states)) if ring is None or not len(ring) else batch
 
     def source(self) -> StateSource:
         """Return where students find the states that they learn from."""
-        ring = self._states_to_learn
+        ring = self._ring
         return FixedStates(self.states) if ring is None or not len(ring) else ring
 
     def build(self, spec: CompressionSpec, policy: Policy, version: int) -> Artifact:
@@ -219,7 +221,7 @@ class Compressor:
         state = chain.run(state)
         if spec not in self._checked:
             check_engine(state.result, state.exact_net, spread(self.states))
-            if self._filled >= min(CALIBRATION_STATES, len(self._ring)):
+            if self._filled >= min(CALIBRATION_STATES, len(self._calibration)):
                 self._checked.add(spec)
         self._last_good = spec
         return state.result
@@ -292,7 +294,7 @@ class Compressor:
         key = spec.student_key
         if key is None or key not in self._pool:
             return None
-        states = torch.from_numpy(np.ascontiguousarray(spread(self.states, COMPARED_STATES)))
+        states = torch.from_numpy(np.ascontiguousarray(spread(self.states, STUDENT_STATES)))
         states = states.to(policy.device)
         with torch.no_grad():
             nets = (policy, self._pool.network(key, policy, self.states))
@@ -319,7 +321,7 @@ class Compressor:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Become the compressor that `state` was taken from (built with the same config)."""
         ring = np.asarray(state["ring"])
-        self._ring[: len(ring)] = ring
+        self._calibration[: len(ring)] = ring
         self._filled = len(ring)
         self._next = int(state["next"])
         self._checked = set(map(CompressionSpec.from_json, state["checked"]))

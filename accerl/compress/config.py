@@ -28,53 +28,53 @@ class CompressionConfig:
     """newest states kept for calibration, a sample of each rollout"""
     distill_states: int = 4096
     """newest states kept for distillation, all of each rollout"""
-    distill_learning_rate: float = 1e-3
+    distill_learning_rate: float = DistillMethod.learning_rate
     """these ten, and `distill_rest_kl_nats`: see `DistillMethod`"""
-    distill_decay_updates: int = 0
-    distill_decay_to: float = 0.1
-    distill_entropy_cost: float = 1e-3
-    distill_value_cost: float = 0.0
-    distill_temperature: float = 1.0
-    distill_sync_every: int = 4
-    distill_recorded_updates: int = 0
-    distill_batch: int = 128
-    distill_precision: str = "fp32"
+    distill_decay_updates: int = DistillMethod.decay_updates
+    distill_decay_to: float = DistillMethod.decay_to
+    distill_entropy_cost: float = DistillMethod.entropy_cost
+    distill_value_cost: float = DistillMethod.value_cost
+    distill_temperature: float = DistillMethod.temperature
+    distill_sync_every: int = DistillMethod.sync_every
+    distill_recorded_updates: int = DistillMethod.recorded_updates
+    distill_batch: int = DistillMethod.batch
+    distill_precision: str = DistillMethod.precision
     distill_updates: int = 4
     """distillation updates of every student in use per learner update, at most: of all distillers
     together; 0: no limit, they go on without pause"""
-    distill_rest_kl_nats: float = 0.0
+    distill_rest_kl_nats: float = DistillMethod.rest_kl_nats
     """a student this far from the learner gets all updates that are allowed, a closer one fewer,
     see `effort`; 0: all, however close it is. It is no more than `admit_kl_nats`, and means nothing
     without a limit"""
     distill_warmup_updates: int = 20
     """distillation updates before a student acts for the first time, or acts again; none where
     students are admitted"""
-    distill_start: str = "random"
+    distill_start: str = BeginMethod.start
     """these five: see `BeginMethod`"""
-    distill_start_states: int = 1024
-    distill_renew_every: int = 0
-    distill_renew_share: float = 0.1
-    distill_renew_margin: float = 0.1
+    distill_start_states: int = BeginMethod.states
+    distill_renew_every: int = BeginMethod.renew_every
+    distill_renew_share: float = BeginMethod.renew_share
+    distill_renew_margin: float = BeginMethod.renew_margin
     admit_kl_nats: float = 0.0
     """a student or pruned network acts once its KL on held-out states is at most this, see
     `Admission`; 0: at once, whatever its KL"""
-    prune_criterion: str = "l1"
+    prune_criterion: str = PruneMethod.criterion
     """these four: see `PruneMethod`"""
-    prune_budget: str = "uniform"
-    prune_round_to: int = 1
-    prune_compensate: bool = False
-    rank_energy: float = 1.0
+    prune_budget: str = PruneMethod.budget
+    prune_round_to: int = PruneMethod.round_to
+    prune_compensate: bool = PruneMethod.compensate
+    rank_energy: float = LowRankMethod.energy
     """these two: see `LowRankMethod`"""
-    rank_convolutions: bool = False
-    quantise_ranges: str = "minmax"
+    rank_convolutions: bool = LowRankMethod.convolutions
+    quantise_ranges: str = RangeMethod.name
     """these three: see `RangeMethod`"""
-    quantise_percentile: float = 99.99
-    quantise_memory: float = 0.9
-    quantise_reduce_range: bool | None = None
+    quantise_percentile: float = RangeMethod.percentile
+    quantise_memory: float = RangeMethod.memory
+    quantise_reduce_range: bool | None = QuantiseMethod.reduce_range
     """these four: see `QuantiseMethod`"""
-    quantise_weights_only: bool = False
-    quantise_tuning_updates: int = 0
-    quantise_tuning_learning_rate: float = 1e-4
+    quantise_weights_only: bool = QuantiseMethod.weights_only
+    quantise_tuning_updates: int = QuantiseMethod.tuning_updates
+    quantise_tuning_learning_rate: float = QuantiseMethod.tuning_learning_rate
     simulated_bits: int = 0
     """2 to 16: what is asked for in 32 bits has its weights rounded to these (QuaRL)"""
 

@@ -53,7 +53,9 @@ def apply_layer(layer: Layer, inputs: Tensor, weight: Tensor, bias: Tensor | Non
 def weight_and_bias(
     module: nn.Conv2d | nn.Linear, name: str, *, checked: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Return float32 CPU copies of a layer's weight and bias (zeros if it has none).
+    """Return a layer's weight and bias (zeros if it has none) in float32 on the CPU.
+
+    They may share memory with the layer's.
 
     Args:
         module: the layer.

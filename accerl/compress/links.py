@@ -303,13 +303,23 @@ class ONNX:
         require(at_least_one, "export: a fixed batch", "must be at least 1", self.batch)
 
     def apply(self, state: CompressionState) -> CompressionState:
-        """Return the state with its artifact."""
+        """Return the state with its artifact.
+
+        Raises:
+            UserError: a link set 8 bits and left no activation ranges, or the graph cannot be made.
+        """
         if state.bits == 16:
             return _torch_export(state, "onnx")
+        spec = state.spec("onnx")  # refuses bits that there are no kernels for
         if state.bits == 8 and state.method.weights_only:
             payload = policy_fp32(state.net, weights_only_int8=True, batch=self.batch)
-        elif state.bits == 32 or state.ranges is None:
+        elif state.bits == 32:
             payload = policy_fp32(state.net, batch=self.batch)
+        elif state.ranges is None:
+            raise UserError(
+                "export: 8 bits need activation ranges, which Quantizer('INT8') measures; a link "
+                "that rounds in float32 leaves bits at 32, as SimulatedQuantizer does"
+            )
         else:
             payload = policy_int8(
                 state.net,
@@ -318,7 +328,7 @@ class ONNX:
                 levels=state.method.levels,
                 batch=self.batch,
             )
-        artifact = Artifact(state.spec("onnx"), state.version, "onnx", payload)
+        artifact = Artifact(spec, state.version, "onnx", payload)
         return replace(state, artifact=artifact)
 
 

@@ -85,12 +85,12 @@ class CorrectorChain:
 
     @property
     def truncation(self) -> float:
-        """The ratio from which on one of the links truncates (`rho` or `bound`); infinity: none.
+        """The ratio from which on one of the links truncates (their `rho`); infinity: none.
 
-        Of links of a user's own nobody knows what they mean by these names.
+        Of links of a user's own nobody knows what they mean by this name.
         """
         levels = [
-            getattr(link, "rho", getattr(link, "bound", math.inf))
+            getattr(link, "rho", math.inf)
             for link in self._correctors
             if type(link).__module__.startswith("accerl.correct.")
         ]

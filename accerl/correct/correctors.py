@@ -17,7 +17,7 @@ from torch import Tensor
 
 from accerl.correct.chain import Experience, Targets, state_targets
 from accerl.correct.checks import require_fraction, require_level
-from accerl.correct.importance import importance_sampling, truncated_importance_sampling
+from accerl.correct.importance import importance_sampling
 from accerl.correct.vtrace import leaky_truncation
 from accerl.errors import UserError
 
@@ -77,8 +77,10 @@ class LeakyVTraceCorrector(VTraceCorrector):
 
 
 @dataclass(frozen=True)
-class _UntruncatedCorrector:
-    """Corrects value targets and advantages with traces of its own and whole ratios.
+class _TraceCorrector:
+    """Corrects value targets and advantages with traces of its own.
+
+    TD errors are weighed by min(rho, pi / mu).
 
     Raises:
         UserError: the truncation level is negative.
@@ -106,7 +108,7 @@ class _UntruncatedCorrector:
 
 
 @dataclass(frozen=True)
-class RetraceCorrector(_UntruncatedCorrector):
+class RetraceCorrector(_TraceCorrector):
     """Retrace: traces min(1, pi / mu); with rho 1 this is V-trace with both levels 1."""
 
     def _trace(self, experience: Experience, ratio_t: Tensor) -> Tensor:
@@ -114,7 +116,7 @@ class RetraceCorrector(_UntruncatedCorrector):
 
 
 @dataclass(frozen=True)
-class PerDecisionCorrector(_UntruncatedCorrector):
+class PerDecisionCorrector(_TraceCorrector):
     """Per-decision importance sampling: traces pi / mu, which are never truncated."""
 
     def _trace(self, experience: Experience, ratio_t: Tensor) -> Tensor:
@@ -122,7 +124,7 @@ class PerDecisionCorrector(_UntruncatedCorrector):
 
 
 @dataclass(frozen=True)
-class TreeBackupCorrector(_UntruncatedCorrector):
+class TreeBackupCorrector(_TraceCorrector):
     """Tree-backup: traces pi(a|x)."""
 
     @torch.no_grad()
@@ -131,7 +133,7 @@ class TreeBackupCorrector(_UntruncatedCorrector):
 
 
 @dataclass(frozen=True)
-class QLambdaCorrector(_UntruncatedCorrector):
+class QLambdaCorrector(_TraceCorrector):
     """Q(lambda): traces that are never cut but by lambda."""
 
     def _trace(self, experience: Experience, ratio_t: Tensor) -> Tensor:
@@ -150,7 +152,7 @@ class ISCorrector:
     """the largest weight"""
 
     def __post_init__(self) -> None:
-        require_level("ISCorrector: rho", self.rho)
+        require_level(f"{type(self).__name__}: rho", self.rho)
 
     def correct(self, experience: Experience, targets: Targets) -> Targets:
         """Multiply the policy weights by min(rho, pi / mu)."""
@@ -163,27 +165,15 @@ class ISCorrector:
 
 
 @dataclass(frozen=True)
-class TruncatedISCorrector:
+class TruncatedISCorrector(ISCorrector):
     """Weighs the policy gradient as FlashRL does (`truncated_importance_sampling`).
 
     Raises:
-        UserError: the bound is negative.
+        UserError: the truncation level is negative.
     """
 
-    bound: float = 2.0
-    """the largest weight"""
-
-    def __post_init__(self) -> None:
-        require_level("TruncatedISCorrector: bound", self.bound)
-
-    def correct(self, experience: Experience, targets: Targets) -> Targets:
-        """Multiply the policy weights by min(bound, pi / mu)."""
-        weights = truncated_importance_sampling(
-            behaviour_logp_t=experience.behaviour_logp_t,
-            target_logp_t=_policy_logp_t(experience),
-            bound=self.bound,
-        )
-        return targets._replace(policy_weights=targets.policy_weights * weights)
+    rho: float = 2.0
+    """the largest weight, FlashRL's C"""
 
 
 def _ratio(experience: Experience) -> Tensor:

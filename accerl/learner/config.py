@@ -109,11 +109,11 @@ class LearnerConfig:
             lambda value: 0.0 < value < math.inf,
         )
         check(
-            "clip_ratio reward_clip value_cost entropy_cost",
+            "clip_ratio reward_clip value_cost entropy_cost actor_kl_cost",
             "must not be negative",
             lambda value: 0.0 <= value < math.inf,
         )
-        check("actor_kl_cost anneal_updates", "must not be negative", lambda n: n >= 0.0)
+        check("anneal_updates", "must not be negative", lambda count: count >= 0)
         check("anneal_to", "must lie in (0, 1]", lambda share: 0.0 < share <= 1.0)
         if self.corrector != OWN:  # refuses what it cannot make
             make_corrector(self.corrector, rho=self.clip_rho, c=self.clip_c)

@@ -41,9 +41,16 @@ class Feature:
 _KL = (_log(1e-4), "log10(x + 0.0001) / 2 + 1")
 _TIMES = (lambda x: math.log2(x) if x > 0.0 else 0.0, "log2(x)")
 FEATURES = (
-    Feature("log_kl_mean", "kl_mean_nats", *_KL),
-    Feature("log_kl_max", "kl_max_nats", *_KL),
-    Feature("log_kl_std", "kl_var", lambda x: _KL[0](math.sqrt(x)), "of its root, as log_kl_mean"),
+    # These three are 0 before the first rollout, so NaN says that a network has diverged.
+    Feature("log_kl_mean", "kl_mean_nats", *_KL, unknown=LIMIT),
+    Feature("log_kl_max", "kl_max_nats", *_KL, unknown=LIMIT),
+    Feature(
+        "log_kl_std",
+        "kl_var",
+        lambda x: _KL[0](math.sqrt(x)),
+        "of its root, as log_kl_mean",
+        unknown=LIMIT,
+    ),
     Feature("entropy_fraction", "entropy_fraction", unknown=1.0),
     Feature("return_level", "return_level"),
     Feature("return_trend", "return_trend"),

@@ -72,7 +72,8 @@ class ReturnIndicator:
 
     `actor_return` is the mean of the last `WINDOW` episodes, `actor_return_new` of those of them
     that ended in the interval; low, median and high are quantiles (10, 50, 90%) of the last
-    `QUANTILE_WINDOW`. The reward gap is J minus `actor_return`: what
+    `QUANTILE_WINDOW`. `learner_return` is J when it was measured last, `learner_return_new` if that
+    was in the interval. The reward gap is J minus `actor_return`: what
     compression costs in points, as far as both are known. Level and trend place `actor_return`
     within the range that it has had; `episodes` counts those that have ended so far.
     """
@@ -87,6 +88,7 @@ class ReturnIndicator:
         "actor_return_median",
         "actor_return_high",
         "learner_return",
+        "learner_return_new",
         "reward_gap",
         "return_level",
         "return_trend",
@@ -104,8 +106,9 @@ class ReturnIndicator:
         """See `Indicator.update`."""
         self._episodes = [*self._episodes, *report.episode_returns][-self.QUANTILE_WINDOW :]
         self._count += len(report.episode_returns)
-        if report.learner_return is not None:
-            self._learner_return = report.learner_return
+        measured = report.learner_return
+        if measured is not None:
+            self._learner_return = measured
         recent = self._episodes[-self.WINDOW :]
         actor_return = sum(recent) / len(recent) if recent else math.nan
         new = report.episode_returns[-self.WINDOW :]
@@ -119,6 +122,7 @@ class ReturnIndicator:
             "actor_return_median": median,
             "actor_return_high": high,
             "learner_return": self._learner_return,
+            "learner_return_new": math.nan if measured is None else measured,
             "reward_gap": self._learner_return - actor_return,
             "return_level": level,
             "return_trend": trend,

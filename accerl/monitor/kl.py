@@ -8,6 +8,9 @@ from accerl.monitor.indicators import Raw, last_known
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec
 
+_REMEMBERED = ("compression_kl_nats", "staleness_kl_nats", "argmax_agreement")
+"""what keeps its last value where an interval measures nothing"""
+
 
 class KLIndicator:
     """How far what acts is from the learner, in nats: the paper's main indicator (eq. 5).
@@ -29,13 +32,11 @@ class KLIndicator:
         "mix_kl_nats",
         "waiting_kl_nats",
         "compression_kl_is_new",
-        "compression_kl_nats",
-        "staleness_kl_nats",
-        "argmax_agreement",
+        *_REMEMBERED,
     )
 
     def __init__(self) -> None:
-        self._known: dict[str, float] = dict.fromkeys(self.names[6:], math.nan)
+        self._known: dict[str, float] = dict.fromkeys(_REMEMBERED, math.nan)
         self._by_spec: dict[CompressionSpec, float] = {}
 
     def update(self, report: IntervalReport, raw: Raw) -> Raw:

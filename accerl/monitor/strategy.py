@@ -98,10 +98,10 @@ def bind(strategy: Strategy, config: RunConfig, times: LatencyProfile | None) ->
     Raises:
         UserError: a strategy of the user's own raised something.
     """
-    told = getattr(strategy, "bind", None)
-    if told is not None:
+    hook = getattr(strategy, "bind", None)
+    if hook is not None:
         with own_errors("strategy", strategy):
-            told(config, times)
+            hook(config, times)
 
 
 def reset(strategy: Strategy) -> None:
@@ -193,17 +193,26 @@ def overrule(strategy: Strategy, decision: Decision) -> None:
     Args:
         strategy: that was asked, or should have been, and is not followed.
         decision: what acts instead during the next interval.
+
+    Raises:
+        UserError: a strategy of the user's own raised something.
     """
-    told = getattr(strategy, "overruled", None)
-    if told is not None:
-        told(decision)
+    hook = getattr(strategy, "overruled", None)
+    if hook is not None:
+        with own_errors("strategy", strategy):
+            hook(decision)
 
 
 def reject(strategy: Strategy, spec: CompressionSpec) -> None:
-    """Tell a strategy, if it asks, that a spec cannot be built in this run."""
-    told = getattr(strategy, "rejected", None)
-    if told is not None:
-        told(spec)
+    """Tell a strategy, if it asks, that a spec cannot be built in this run.
+
+    Raises:
+        UserError: a strategy of the user's own raised something.
+    """
+    hook = getattr(strategy, "rejected", None)
+    if hook is not None:
+        with own_errors("strategy", strategy):
+            hook(spec)
 
 
 def tell_rejected(strategy: Strategy, events: Iterable[Mapping[str, Any]]) -> None:

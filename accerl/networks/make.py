@@ -34,7 +34,9 @@ def make_network(
             ``module:function``, where the function (or class) takes an `ObservationSpec` and the
             number of actions and returns a module. That takes states as they are recorded and
             returns logits [B, A] and values, [B] or [B, 1]. If it is a chain of layers (see
-            `adopt`), batch norms are folded away before it learns.
+            `adopt`), batch norms are folded away before it learns. Other processes are
+            sent its floating-point weights and persistent buffers: what else it draws needs a
+            fixed seed, which is checked of a learner's network and not of a student.
         observation: of the states.
         num_actions: A.
         generator: of the weights; None: they will be overwritten.

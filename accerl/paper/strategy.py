@@ -21,11 +21,13 @@ from accerl.monitor.strategies import (
 from accerl.monitor.strategy import Strategy as Rule
 from accerl.monitor.strategy import (
     bind_rule,
+    decide,
     events_of,
     explanation_of,
     needs_of,
     overrule,
     reject,
+    reset,
     specs_of,
 )
 from accerl.paper.actors import require_compressed
@@ -215,7 +217,7 @@ class Acting:
 
     def reset(self) -> None:
         """Forget the last run."""
-        self._rule.reset()
+        reset(self._rule)
 
     def decide(self, features: Features) -> Decision:
         """Return the chain's spec, or what the strategy decides if it was started.
@@ -231,4 +233,4 @@ class Acting:
                 "Strategy: it compares with the learner's return, which this run does not measure; "
                 "make the strategy before learner.start()"
             )
-        return self._rule.decide(features)
+        return decide(self._rule, features)

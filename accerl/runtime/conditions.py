@@ -152,7 +152,8 @@ class Conditions(JsonFields):
     """real clock: a link that publications pass, all actors' together; 0: shared memory. On the
     virtual clock the latency profile has the link"""
     up_bytes_per_second: float = 0.0
-    """the same for rollouts on their way to the learner"""
+    """the same for rollouts on their way to the learner: each frame of their states once, and not
+    deflated (7,056 bytes an env step of Atari; a latency profile assumes `step_bytes`, deflated)"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "events", tuple(self.events))  # JSON knows no tuples

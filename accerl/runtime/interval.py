@@ -10,7 +10,7 @@ from functools import partial
 from time import thread_time
 from typing import Any
 
-from accerl.acting.rollout import Rollout
+from accerl.acting.rollout import ACTING_SECONDS, CORE_SECONDS, Rollout
 from accerl.json_fields import JsonFields
 from accerl.learner.learner import UpdateStats
 from accerl.monitor.indicator_pool import IndicatorPool
@@ -88,8 +88,8 @@ class IntervalRecorder:
         queue_fill: float,
     ) -> None:
         """Book a rollout when the learner has used it."""
-        env, infer, write, core = (float(value) for value in rollout.header[2:6])
-        self._sums.actor_core_seconds += core
+        env, infer, write = (float(value) for value in rollout.header[ACTING_SECONDS])
+        self._sums.actor_core_seconds += float(rollout.header[CORE_SECONDS])
         for phase, seconds in (("env", env), ("infer", infer), ("write", write)):
             self._sums.phases[phase] += seconds
         self._sums.spec_seconds[spec] += env + infer + write

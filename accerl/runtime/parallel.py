@@ -20,7 +20,7 @@ from accerl.runtime.conditions import to_records
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.machine.memory import keep_freed_memory
 from accerl.runtime.machine.usage import CpuMeter, memory_by_name
-from accerl.runtime.parts import Parts
+from accerl.runtime.parts import Parts, check_remade
 from accerl.runtime.process.supervise import Supervised, Supervisor
 from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.publishing.orders import PublicationOrders
@@ -100,6 +100,7 @@ class ParallelRun(ABC, Generic[W]):
         generator = torch_generator(config.seed, Role.LEARNER)
         observation = config.inputs(probe.observation)
         policy = parts.make_policy(config, probe.observation, probe.num_actions, generator)
+        check_remade(policy, config.network, torch_generator(config.seed, Role.LEARNER, 1))
         self.learner = Learner(
             policy, config.learner, generator, corrector=parts.corrector, sparse_monitoring=True
         )

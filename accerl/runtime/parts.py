@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from accerl.compress.links import Link, Stage
 from accerl.config import RunConfig
 from accerl.correct import CorrectorChain, make_corrector
-from accerl.errors import UserError
+from accerl.errors import ForwardError, UserError
 from accerl.monitor.indicators import Indicator
-from accerl.networks.graph_policy import Policy
+from accerl.networks.adopt import COMPARED_STATES, TOLERANCE
+from accerl.networks.graph_policy import GraphPolicy, Policy, own_copy, random_states
 from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.structure import describe
 from accerl.own_code import make_own
+from accerl.spec import is_own_network
+from accerl.weights import load_weights, weight_arrays
 
 
 def class_name(part: object) -> str:
@@ -110,6 +115,61 @@ class Parts:
         if describe(policy) != describe(made):
             raise UserError(f"policy: it is not {config.network!r}; choose it with `network`")
         return policy
+
+
+def check_remade(policy: Policy, network: str, generator: torch.Generator) -> None:
+    """Refuse a user's network that acts otherwise where another process makes it again.
+
+    That has the same name, and gets the learner's floating-point weights and persistent buffers;
+    what else is drawn when a network is made, it draws for itself.
+
+    Args:
+        policy: the learner's.
+        network: its name, see `make_network`.
+        generator: of what is drawn when it is made again: another than the learner's.
+
+    Raises:
+        UserError: it is such a network.
+    """
+    if not (is_own_network(network) and isinstance(policy, GraphPolicy)):
+        return  # a chain is its weights alone
+    made = make_network(network, policy.observation, policy.num_actions, generator)
+    if describe(made) != describe(policy):
+        raise _draws(network)
+    load_weights(made, weight_arrays(policy))
+    nets, states = (policy, policy, made), random_states(policy.observation, COMPARED_STATES)
+    try:
+        mine, again, theirs = [_outputs(net, states) for net in nets]
+    except ForwardError:  # no game shows such states; with zeros it was tried when it was made
+        mine, again, theirs = [_outputs(net, torch.zeros_like(states)) for net in nets]
+    # One that does not even act twice alike has dice of its own in its forward.
+    if _alike(mine, again) and not _alike(mine, theirs):
+        raise _draws(network)
+
+
+def _draws(network: str) -> UserError:
+    return UserError(
+        f"network {network!r} draws numbers that are no floating-point weights or persistent "
+        "buffers; other processes would draw others: make them persistent float buffers, or draw "
+        "them from a fixed seed"
+    )
+
+
+@torch.no_grad()
+def _outputs(policy: Policy, states: Tensor) -> tuple[Tensor, Tensor]:
+    """Return logits and values of states, from equal dice at every call, by a copy of `policy`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)  # a GPU's dice are the run's
+        logits, values = own_copy(policy).cpu()(states)
+    return logits, values
+
+
+def _alike(mine: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
+    """Whether outputs are equal but for rounding: weights are sent in float32."""
+    return all(
+        torch.allclose(own, other, atol=TOLERANCE * float(own.abs().max()), equal_nan=True)
+        for own, other in zip(mine, theirs, strict=True)
+    )
 
 
 def with_named(config: RunConfig, parts: Parts | None = None) -> Parts:

@@ -73,7 +73,7 @@ class RunResult:
 
     @property
     def best_return(self) -> float | None:
-        """The best J; without measurements the best mean of 20 episodes; None without either."""
+        """The best J, else the best mean of 20 episodes (of all, if fewer ended); None: neither."""
         return self.summary["best_return"]
 
 

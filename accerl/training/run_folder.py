@@ -124,8 +124,8 @@ def is_free(path: Path) -> bool:
         return not path.exists()
     if _is_held(path):
         return False
-    held = {item.name for item in path.iterdir()}
-    return not held or (METRICS in held and not holds_run(path) and held <= _OF_A_RUN)
+    found = {item.name for item in path.iterdir()}
+    return not found or (METRICS in found and not holds_run(path) and found <= _OF_A_RUN)
 
 
 def check_free(path: Path, advice: str = "give another --out") -> None:

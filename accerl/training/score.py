@@ -7,7 +7,7 @@ from collections import deque
 from accerl.runtime.run import IntervalReport
 
 SCORED_EPISODES = 20
-"""whose mean is the score where J is not measured"""
+"""whose mean is the score, or a return of the summary, where J is not measured"""
 
 
 class Score:

@@ -13,6 +13,7 @@ from accerl.records import METRICS, SUMMARY
 from accerl.runtime.machine.usage import growth_per_minute
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec, by_label
+from accerl.training.score import SCORED_EPISODES
 
 IDLE_SHARE = 0.02
 """of its time that the learner may wait where it limits"""
@@ -40,8 +41,10 @@ SUMMARY_FIELDS: Mapping[str, str] = {
     "env_steps": "that the learner has used",
     "env_steps_per_second": "the same a second",
     "learner_updates": "how many",
-    "final_return": "last J where it was measured, else the mean of the last 20 episodes",
-    "best_return": "best J, else the best mean of 20 episodes in a row",
+    "final_return": f"last J where it was measured, else the mean of the last {SCORED_EPISODES} "
+    "episodes, or of all if fewer ended",
+    "best_return": f"best J, else the best mean of {SCORED_EPISODES} episodes in a row, or of all "
+    "if fewer ended",
     "phases": "busy seconds by phase: env, infer and write of all actors together",
     "spec_seconds": "seconds by the spec that really acted",
     "decisions": "each with the second from which it was in effect",
@@ -66,9 +69,10 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
     """Return the summary of a run, finished or not; what config.json lacks is left out.
 
     `final_return` and `best_return` are J where it was measured; otherwise the mean of the last 20
-    episodes, and the best mean of 20 episodes in a row. `events` counts those of processes, such as
-    restarts, by role; `spec_seconds` shares out the seconds of each interval among the specs that
-    acted in it; `conditions` has what happened to the machine, first to begin first.
+    episodes, and the best mean of 20 episodes in a row; of all, if fewer ended. `events` counts
+    those of processes, such as restarts, by role; `spec_seconds` shares out the seconds of each
+    interval among the specs that acted in it; `conditions` has what happened to the machine, first
+    to begin first.
 
     Args:
         config: the content of config.json.
@@ -204,8 +208,7 @@ def _returns(reports: Sequence[IntervalReport]) -> tuple[float | None, float | N
     episodes = [score for report in reports for score in report.episode_returns]
     if not episodes:
         return None, None
-    windows = [
-        episodes[max(0, i - 20) : i] for i in range(min(20, len(episodes)), len(episodes) + 1)
-    ]
+    many = min(SCORED_EPISODES, len(episodes))
+    windows = [episodes[i - many : i] for i in range(many, len(episodes) + 1)]
     means = [sum(window) / len(window) for window in windows]
     return means[-1], max(means)

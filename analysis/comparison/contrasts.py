@@ -15,13 +15,13 @@ PRIMARY = "seconds_to_target"
 METRICS: Mapping[str, str] = {
     "seconds_to_target": (
         "First time at which the learning curve (running mean of two evaluations, joined by "
-        "straight lines) reaches the game's target return, censored at the horizon. Contrast: "
+        "straight lines) reaches the instance's target return, censored at the horizon. Contrast: "
         "geometric mean over pairs of a / b; below 1 is faster."
     ),
     "gain_per_second": (
         "Normalised return gained until the target or the horizon, divided by the seconds that "
-        "took (the paper's equation 6). Contrast: ratio of means, each game's rate multiplied by "
-        "its horizon so that games count the same; above 1 is better."
+        "took (the paper's equation 6). Contrast: ratio of means, each instance's rate multiplied "
+        "by its horizon so that instances count the same; above 1 is better."
     ),
     "auc": (
         "Mean normalised return over [0, horizon], trapezoid rule. Contrast: difference a - b; "

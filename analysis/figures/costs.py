@@ -40,14 +40,19 @@ def infer_rows(profile: Mapping[str, Any]) -> list[tuple[CompressionSpec, int, f
 
 
 def acting_costs(profile: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Return microseconds a state by spec label and batch (ONE, MANY) of SPECS, as measured."""
+    """Return microseconds a state by spec label and batch (ONE, MANY) of SPECS, as measured.
+
+    Where single states alone were measured there is no MANY.
+    """
     by_batch: dict[str, dict[int, float]] = {}
     for spec, batch, us in infer_rows(profile):
         if spec in SPECS:
             by_batch.setdefault(spec.label, {})[batch] = us
     return {
         label: {
-            name: costs[batch] for name, batch in ((ONE, 1), (MANY, max(costs))) if batch in costs
+            name: costs[batch]
+            for name, batch in ((ONE, 1), (MANY, max(costs)))
+            if batch in costs and (name == ONE or batch > 1)
         }
         for label, costs in by_batch.items()
     }
@@ -78,7 +83,8 @@ def machine_figure(profiles: Mapping[str, Mapping[str, Any]]) -> Figure:
         "machines",
         "Acting latency on every machine",
         "What the clock charges the actors for one state, without compression, in INT8 and "
-        "with the smallest network in INT8. The longer a line, the more compression saves there.",
+        "with the smallest network in INT8. The longer a line, the more compression saves there. "
+        "Machines of which single states alone are known are left out on the right.",
         panels(chart, "batch", [ONE, MANY], 2, independent=()),
         table,
     )
@@ -115,7 +121,7 @@ def _with_values(bars: alt.Chart) -> Any:
 def phase_bars(
     labelled: Mapping[str, RunRecord], subject: str | None = None, name: str = "phases"
 ) -> Figure:
-    """Busy microseconds an env step, by phase and run: where the seconds go."""
+    """Microseconds an env step, by phase and run: where the seconds go."""
     table: list[dict[str, Any]] = []
     for label, run in labelled.items():
         steps = max(float(run.summary.get("env_steps") or 0.0), 1.0)
@@ -128,15 +134,15 @@ def phase_bars(
     colours = list(strategy_colours(runs, subject).values())
     bars = marks().mark_bar().encode(color=colour.scale(domain=runs, range=colours))
     layers = _with_values(bars).encode(
-        x=alt.X("us:Q").title("Busy µs per environment step"),
+        x=alt.X("us:Q").title("µs per environment step"),
         y=rows_axis("phase", values_of(table, "phase")),
         yOffset=alt.YOffset("run:N", sort=runs),
     )
     return make_figure(
         name,
         "Where the seconds go",
-        "Busy time of each phase divided by the run's env steps. env, infer and write add up "
-        "over actors, which overlap with learn and wait.",
+        "Time of each phase divided by the run's env steps; wait is the learner without work. env, "
+        "infer and write add up over actors, which overlap with learn and wait.",
         layers.properties(width=760, height=alt.Step(13)),
         table,
     )

@@ -37,7 +37,7 @@ PANELS = {
 def time_forest(
     study: StudyRecord, contest: Mapping[str, Any], *, exploratory: bool = False
 ) -> Figure:
-    """Paired ratios of seconds to target with intervals; small ticks are single games."""
+    """Paired ratios of seconds to target with intervals; small ticks are single instances."""
     table: list[dict[str, Any]] = []
     for item in _shown(contest, PRIMARY, exploratory):
         other = {"other": study.labels[item["b"]]}
@@ -50,9 +50,9 @@ def time_forest(
     return make_figure(
         "seconds-to-target",
         "Paired ratios of seconds to target",
-        "Left of 1 the subject is faster. Point and bar: geometric mean over (game, seed) pairs "
-        "and 95% interval, paired bootstrap within games. Small ticks: each game by itself "
-        "(exploratory).",
+        "Left of 1 the subject is faster. Point and bar: geometric mean over (instance, seed) "
+        "pairs and 95% interval, paired bootstrap within games. Small ticks: each instance by "
+        "itself (exploratory).",
         ratio_layers(table, title, "other", strategy_colour(study, "other"), step=34),
         table,
         "-exploratory" if exploratory else "",
@@ -118,16 +118,24 @@ def instance_forest(
 ) -> Figure:
     """Paired ratios of seconds to target over one comparator's, a row an instance."""
     table = [
-        {**WHOLE, "instance": row["env"], "group": row["group"], **estimated(row)} for row in rows
+        {
+            **WHOLE,
+            "instance": row["env"] + "*" * (row["group"] == "trained"),
+            "group": row["group"],
+            **estimated(row),
+        }
+        for row in rows
     ]
+    caption = "Geometric mean over seeds and 95% interval; each instance by itself, uncorrected."
+    if any(row["group"] == "trained" for row in rows):
+        caption += " The controller was trained on instances with a star."
     title = f"Seconds to target: {subject} / {against} (log; left: faster)"
     return make_figure(
-        "by-instance",
+        f"by-instance-{name}",
         f"Instance by instance against {against}",
-        "Geometric mean over seeds and 95% interval; each instance by itself, uncorrected.",
+        caption,
         ratio_layers(table, title, "instance"),
         table,
-        f"-{name}",
     )
 
 

@@ -110,7 +110,7 @@ def reach_curves(
     return make_figure(
         "reach",
         "Share of runs that have reached the target",
-        "Kaplan-Meier step curves; games weigh the same. Runs that ended without reaching the "
+        "Kaplan-Meier step curves; instances weigh the same. Runs that ended without reaching the "
         "target are censored at their end.",
         chart.properties(width=800, height=260),
         _reach_rows(study, contest, None, names),
@@ -131,8 +131,8 @@ def reach_by_game(
     chart = chart.properties(width=width, height=150)
     return make_figure(
         "reach-by-game",
-        "Share of runs that have reached the target, game by game",
-        "The same step curves over the seconds of each game's own clock.",
+        "Share of runs that have reached the target, instance by instance",
+        "The same step curves over the seconds of each instance's own clock.",
         panels(chart, "game", list(study.games), columns, independent=("x",)),
         [row for game in study.games for row in _reach_rows(study, contest, game, names)],
         suffix,
@@ -205,7 +205,7 @@ def time_strip(
     return make_figure(
         "time-to-target",
         "Seconds to target of every test run",
-        "One mark a run (game, seed); the bar is the median. Triangles were censored.",
+        "One mark a run (instance, seed); the bar is the median. Triangles were censored.",
         panels(chart, "game", list(study.games), columns, independent=("x",)),
         table,
         suffix,

@@ -256,11 +256,10 @@ def load_study(path: Path) -> StudyRecord:
     """
     path = Path(path)
     if not is_study(path):
+        missing = f"holds no finished contest (no {STUDY})" if path.is_dir() else "does not exist"
         raise UserError(
-            f"{path} is not a finished study (no {STUDY}); give the --out of `accerl study run`, "
-            "which goes on when it is started again"
-            if path.is_dir()
-            else f"{path} does not exist; give the --out of `accerl study run`"
+            f"{path} {missing}; give the --out of `accerl study run contest` or quickstart, which "
+            "goes on when it is started again"
         )
     info = read_record(path / STUDY, REQUIRED)
     try:

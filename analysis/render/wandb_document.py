@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from accerl.errors import UserError, one_line
 from accerl.records import json_hash, make_out_dir, write_json
+from analysis.figures.parts import study_colours
 from analysis.figures.theme import Figure
 from analysis.records.load import StudyRecord
 from analysis.render.html import ROWS_SHOWN, study_report
@@ -24,6 +25,7 @@ from analysis.render.wandb_runs import (
     STRATEGY_ROLE,
     STUDY_STEP,
     runs_folder,
+    strategy_run_id,
     table_key,
 )
 from analysis.report import blocks
@@ -39,6 +41,10 @@ ENTITY = "entity"
 SPEC = "report.json"
 TITLE_LENGTH = 128  # W&B refuses a longer title
 PANEL = {"w": 24, "h": 14}
+OWN_PLOTS = (
+    "W&B's own plots of the same runs: means over test seeds, not interquartile means, of all "
+    "strategies."
+)
 
 
 def write_report_spec(study_dir: Path, out_dir: Path, target: str = f"{ENTITY}/{PROJECT}") -> Path:
@@ -165,7 +171,7 @@ def _report(
         for block in part.blocks:
             body += _blocks(block, study, entity, without_chart)
         if part.id == "curves":
-            body.append(_line_plots(study))
+            body += _line_plots(study)
     return wr.Report(
         project=project,
         entity=entity,
@@ -189,7 +195,8 @@ def _blocks(
     if isinstance(block, blocks.Listing):
         return [wr.UnorderedList(items=list(block.items))]
     if isinstance(block, blocks.Definitions):
-        terms = (f"**{term}**: {text}" for term, text in block.terms.items())
+        marks = {term: f" ({block.mark})" for term in block.marked}
+        terms = (f"**{term}**{marks.get(term, '')}: {text}" for term, text in block.terms.items())
         return [wr.MarkdownBlock(text="\n\n".join(terms))]
     if isinstance(block, blocks.Code):
         return [wr.CodeBlock(code="\n".join(block.lines), language=None)]
@@ -212,16 +219,23 @@ def _blocks(
     return [caption, wr.PanelGrid(runsets=[_runset(study, REPORT_ROLE)], panels=[chart])]
 
 
-def _line_plots(study: StudyRecord) -> wr.PanelGrid:
+def _line_plots(study: StudyRecord) -> list[Any]:
     """The learning curves once more, as W&B's own plots over the strategies' runs."""
     import wandb_workspaces.reports.v2.interface as wr
 
     key = "charts/learner_return"
-    together = wr.LinePlot(title="All games (normalised)", x=STUDY_STEP, y=[key])
+    together = wr.LinePlot(title="All instances (normalised)", x=STUDY_STEP, y=[key])
     by_game = [
         wr.LinePlot(title=game, x=f"{STEP}/{game}", y=[f"{key}/{game}"]) for game in study.games
     ]
-    return wr.PanelGrid(runsets=[_runset(study, STRATEGY_ROLE)], panels=[together, *by_game])
+    plots = wr.PanelGrid(
+        runsets=[_runset(study, STRATEGY_ROLE)],
+        panels=[together, *by_game],
+        custom_run_colors={
+            strategy_run_id(study, name): colour for name, colour in study_colours(study).items()
+        },
+    )
+    return [wr.P(text=OWN_PLOTS), plots]
 
 
 def _runset(study: StudyRecord, role: str) -> wr.Runset:

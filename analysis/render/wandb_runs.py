@@ -265,16 +265,29 @@ def _report_values(report: IntervalReport) -> dict[str, float]:
     return values | {f"monitor/{key}": value for key, value in report.indicators.items()}
 
 
+def strategy_run_id(study: StudyRecord, name: str) -> str:
+    """Return the id of the run of a strategy's means, the same whenever it is written."""
+    return _run_id(study, STRATEGY_ROLE, name)
+
+
+def _run_id(study: StudyRecord, *parts: str) -> str:
+    return json_hash([_identity(study), *parts])[:ID_LENGTH]
+
+
+def _identity(study: StudyRecord) -> dict[str, Any]:
+    return {"study": study.name, "plan_hash": study.info["plan_hash"]}
+
+
 def _study_jobs(study: StudyRecord) -> Iterator[dict[str, Any]]:
     contest = build_contest(study)
-    mine = {"study": study.name, "plan_hash": study.info["plan_hash"]}
+    mine = _identity(study)
     for strategy in study.strategies:
         runs = {key[1:]: run for key, run in study.runs.items() if key[0] == strategy.name}
         if not runs:
             continue
         yield {
             "name": strategy.label,
-            "run_id": json_hash([mine, STRATEGY_ROLE, strategy.name])[:ID_LENGTH],
+            "run_id": strategy_run_id(study, strategy.name),
             "group": study.name,
             "config": {
                 **mine,
@@ -293,7 +306,7 @@ def _study_jobs(study: StudyRecord) -> Iterator[dict[str, Any]]:
         }
     yield {
         "name": f"{study.name}: report",
-        "run_id": json_hash([mine, REPORT_ROLE])[:ID_LENGTH],
+        "run_id": _run_id(study, REPORT_ROLE),
         "group": study.name,
         "config": {**mine, "role": REPORT_ROLE},
         "tags": [study.tier],

@@ -77,6 +77,9 @@ def answer_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
     title = "Seconds to target (a ratio below 1: faster than the strategy)"
     if (compared := len(study.primary_games)) < len(study.games):
         title += f"; ratios over {compared} of the {len(study.games)} instances, all else over all"
+    seeds = {item.name: len(item.test_seeds) for item in study.strategies}
+    if len({seeds[name] for name in study.planned}) > 1:
+        title += "; ratios over the seeds that both have, all else over each strategy's own"
     columns = ("Strategy", shown, f"#{subject} / strategy", "#95% interval", "#Target reached")
     return Table(title, columns, (*rows,))
 
@@ -142,7 +145,7 @@ def _method(study: StudyRecord) -> str:
         f"strata; there is no interval below three independent pairs. p values: sign flips of the "
         f"paired differences, two-sided, corrected by Holm within a metric; shared pairs flip "
         f"together. P(better run): the chance that a random run of "
-        f"{study.labels[study.subject]} beats a random run of the comparator on a random game."
+        f"{study.labels[study.subject]} beats a random run of the comparator on a random instance."
     )
 
 

@@ -58,7 +58,7 @@ def reach(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
 
 
 def reach_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
-    """How many runs reached the target: a row a strategy, a column a game."""
+    """How many runs reached the target: a row a strategy, a column an instance."""
     rows = []
     for strategy in study.strategies:
         cells = [strategy_cell(study, strategy.name)]
@@ -70,7 +70,7 @@ def reach_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
             ]
             cells.append(share_cell(len(missed) - sum(missed), len(missed)))
         rows.append(tuple(cells))
-    columns = ("Strategy", "#All games", *(f"#{game}" for game in study.games))
+    columns = ("Strategy", "#All instances", *(f"#{game}" for game in study.games))
     return Table("Runs that reached the target before the horizon", columns, tuple(rows))
 
 
@@ -91,5 +91,5 @@ def test_run_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
             )
         )
     title = "All test runs (> marks runs that did not reach the target before the horizon)"
-    columns = ("Strategy", "Game", "#Seed", "#Seconds to target", "#Curve area")
+    columns = ("Strategy", "Instance", "#Seed", "#Seconds to target", "#Curve area")
     return Table(title, (*columns, "#Gain per second", "#Final return"), tuple(rows))

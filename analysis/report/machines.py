@@ -42,7 +42,7 @@ def latency(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
         fold(*profile_tables(profiles), title="All settings of the latency profiles"),
     ]
     if fp32:
-        title = "Speed and busy seconds without compression"
+        title = "Speed and seconds by phase without compression"
         blocks += [costs.phase_bars(fp32), speed_and_phases(fp32, title)]
     return section(
         "Latency",

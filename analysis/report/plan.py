@@ -31,11 +31,13 @@ PLAN_TEXTS = {
 
 def plan(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     """The plan, the metrics and the instances."""
+    fewest = min(len(item.test_seeds) for item in study.strategies)
+    few = f" (some are tested on the first {fewest} alone)" * (fewest < len(study.test_seeds))
     blocks: list[Block | None] = [
         Text(
             f"The {len(study.strategies)} strategies "
-            f"steer the same inner runs: same learner, same games, same seeds. Runs are paired by "
-            f"(instance, seed), and instances weigh the same."
+            f"steer the same inner runs: same learner, same games, same seeds{few}. Runs are "
+            f"paired by (instance, seed), and instances weigh the same."
         ),
         *plan_blocks(study.info["plan"]),
         Text(f"Plan hash: {study.info['plan_hash']}"),

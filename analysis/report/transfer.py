@@ -131,8 +131,10 @@ def replay_sentence(study: StudyRecord) -> str:
     )
 
 
-def speed_and_phases(runs: Mapping[str, RunRecord], title: str = "Speed and busy seconds") -> Table:
-    """Speed of runs and busy seconds per phase; on purpose without scores."""
+def speed_and_phases(
+    runs: Mapping[str, RunRecord], title: str = "Speed and seconds by phase"
+) -> Table:
+    """Speed of runs and seconds per phase; on purpose without scores."""
     phases = [
         name for name in PHASES if any(name in run.summary["phases"] for run in runs.values())
     ]

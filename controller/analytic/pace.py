@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from accerl.compress.admission import COMPARED_STATES
+from accerl.compress.admission import ADMISSION_STATES
 from accerl.compress.distillation.effort import updates_due
 from accerl.config import RunConfig
 from accerl.runtime.conditions import Moment
@@ -134,7 +134,7 @@ class MachinePace:
     def shadow_seconds(self, spec: CompressionSpec) -> float:
         """Return what compressing a shadow once and comparing it takes."""
         times = self.times
-        seconds = times.distill_seconds(spec, COMPARED_STATES)
+        seconds = times.distill_seconds(spec, ADMISSION_STATES)
         if spec.student_key is None:
             pair = sum(times.infer_seconds(each, KLProbe.STATES) for each in (IDENTITY, spec))
             seconds = min(times.distill_seconds(spec, KLProbe.STATES), pair)
@@ -241,7 +241,7 @@ class MachinePace:
         own = [works[spec] for spec, _ in mix]
         distilled = [works[spec] for spec in _keys(mix, distilled_for).values()]
         compared = sum(
-            works[spec].publish + self.times.distill_seconds(spec, COMPARED_STATES)
+            works[spec].publish + self.times.distill_seconds(spec, ADMISSION_STATES)
             for spec in waiting
         )
         return replace(

@@ -67,6 +67,9 @@ inference is cheap or the learner is the bottleneck, compression buys little. Ga
 trained on are extrapolation; compare with a static baseline before relying on it.
 """
 
+SHARED = (
+    "Runs of one game and seed begin alike on all machines: intervals count their pairs as one."
+)
 TIER_NOTES = {
     "analytic": "simulated: learning curves in closed form, no reinforcement learning was run",
     "virtual": "real reinforcement learning, seconds charged from a latency profile",
@@ -148,6 +151,8 @@ def card(
     ]
     profiles = [f"{item.name} ({item.hash})" for item in meta.profiles]
     results = "\n".join(f"- {describe_result(result)}" for result in meta.results)
+    if meta.results and meta.tier == "virtual":
+        results += f"\n\n{SHARED}"
     return TEMPLATE.format(
         front_matter=_front_matter(meta),
         introduction=content.introduction(),

@@ -234,7 +234,8 @@ def names_for(game: str, profile: str | None) -> tuple[str, ...]:
 
     Args:
         game: its name.
-        profile: name of the latency profile that charges its clock; None: its clock is real.
+        profile: name of the latency profile that charges its clock; None: its clock is real, or
+            its machine is not known.
     """
     groups = groups_of(game, profile)
     return groups if profile is None else (f"{game}-{profile}", *groups)

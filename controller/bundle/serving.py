@@ -27,6 +27,7 @@ from accerl.monitor.strategy import (
     specs_of,
 )
 from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.profiles import MEASURED
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import Actions
 from controller.bundle.read import Bundle, read_bundle
@@ -157,8 +158,9 @@ class ServedSchedule(ServedStrategy):
     """A Strategy that replays a schedule of a bundle: the one that suits the run it is bound to.
 
     That is the schedule of its game on the machine of its latency profile, or else of the machine's
-    family, of the game, or of all runs together; on the real clock the first two are left out. The
-    nearest milder specs act in place of those that the run cannot act with.
+    family, of the game, or of all runs together; on the real clock, and on a measured machine other
+    than the bundle's own, the first two are left out. The nearest milder specs act in place of
+    those that the run cannot act with.
 
     Args:
         bundle: that holds the schedules.
@@ -187,7 +189,7 @@ class ServedSchedule(ServedStrategy):
                 strictly not with everything of the schedule.
         """
         charged = times if config.runtime.clock == "virtual" else None
-        machine = None if charged is None else charged.name
+        machine = None if charged is None else self._machine_of(charged)
         names = names_for(config.preset, machine) if self._game is None else (self._game,)
         schedule = self._bundle.schedule_for(*names)
         strategy = self._bundle.strategy("schedule", schedule)
@@ -197,6 +199,14 @@ class ServedSchedule(ServedStrategy):
             _refuse_missing(self._bundle, replacements, "the nearest milder ones")
         self.wanted, self.strategy, self.replacements = names[0], strategy, replacements
         self.identity = _identity(self._bundle, "schedule", schedule)
+
+    def _machine_of(self, charged: LatencyProfile) -> str | None:
+        """Return the name of a run's machine; None: a bundle cannot know which one it is.
+
+        Every machine's own profile is called "measured". It is the bundle's where the times agree.
+        """
+        known = {profile.hash for profile in self._bundle.meta.profiles}
+        return None if charged.name == MEASURED and charged.hash not in known else charged.name
 
 
 def serve_bundle(

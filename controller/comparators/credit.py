@@ -1,10 +1,10 @@
 """Credit assignment: which spec each change of the actors' return belongs to.
 
-Comparators that learn within one run know nothing before it, and see no J: a real run need not
-measure it. They learn from the actors' own episodes. A gain belongs to the spec that acted before
-it was measured, not to the one that is chosen next (a slip of published code), and not to one that
-was chosen but not yet served. While a student waits to be admitted something milder acts for it:
-that is what choosing it brings, and is credited to it.
+Comparators that learn within one run know nothing before it. They learn from J where the run
+measures it, and from the actors' own episodes where it does not. A gain belongs to the spec that
+acted before it was measured, not to the one that is chosen next (a slip of published code), and not
+to one that was chosen but not yet served. While a student waits to be admitted something milder
+acts for it: that is what choosing it brings, and is credited to it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Credit:
 
     spec: CompressionSpec
     gain_per_second: float
-    """change of the return of the actors' new episodes over the stretch, in points per second"""
+    """change over the stretch of J, or of the actors' new episodes' return, in points a second"""
     share: float
     """of the stretch's seconds in which the spec acted, in (0, 1]"""
     time_fraction: float
@@ -51,10 +51,11 @@ class Credit:
 
 
 class CreditAssignment:
-    """Assigns every change of the actors' return to the specs that acted meanwhile.
+    """Assigns every change of the return to the specs that acted meanwhile.
 
-    An interval in which no episode ended measures nothing and adds to the present stretch. When
-    the return is next measured, all specs that acted share the change by their seconds.
+    The return is J once the run has measured it, and that of the actors' new episodes until then:
+    long ones may end too seldom to learn from. An interval without it adds to the present stretch.
+    When it is next measured, all specs that acted share the change by their seconds.
 
     Args:
         specs: the arms; gains of other specs, and of mixes, are credited to none.
@@ -69,6 +70,8 @@ class CreditAssignment:
         self._last: CompressionSpec | None = None
         self._acted_seconds: defaultdict[CompressionSpec | None, float] = defaultdict(float)
         self._opened: Raw | None = None
+        self._measure = ""
+        """name of the return that opened the present stretch"""
 
     def update(self, features: Features) -> list[Credit]:
         """Add the interval that has just ended; return credits if the return was measured in it."""
@@ -77,11 +80,12 @@ class CreditAssignment:
             self._add(raw, raw["seconds"] - self._seconds)
         self._seconds = raw["seconds"]
         # Older episodes, which the usual mean still holds, are what earlier specs have made.
-        if not math.isfinite(raw["actor_return_new"]):
+        measure = "actor_return_new" if math.isnan(raw["learner_return"]) else "learner_return_new"
+        if not math.isfinite(raw[measure]):
             return []
-        opened = self._opened
+        opened = self._opened if measure == self._measure else None
         credits = [] if opened is None else self._shares(opened, raw)
-        self._opened = raw
+        self._opened, self._measure = raw, measure
         self._acted_seconds.clear()
         return credits
 
@@ -108,7 +112,7 @@ class CreditAssignment:
         seconds = raw["seconds"] - opened["seconds"]
         if not seconds > 0.0:
             return []
-        gained = raw["actor_return_new"] - opened["actor_return_new"]
+        gained = raw[self._measure] - opened[self._measure]
         return [
             Credit(
                 spec=spec,

@@ -17,7 +17,7 @@ from accerl.errors import UserError
 from accerl.monitor.features import FEATURE_NAMES, FEATURES_VERSION, Features
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import PresetActions
-from controller.env.instances import Instance
+from controller.env.instances import Instance, Instances
 from controller.env.play import play
 
 Layer = tuple[np.ndarray, np.ndarray]
@@ -156,6 +156,8 @@ class TrainedPPO:
     strategy: PPOStrategy
     inner_runs: int
     """that it learned from"""
+    simulated_runs: int
+    """of tier 0, that it learned from before"""
     validation_runs: int
     """that chose among its states"""
     gains: tuple[float, ...]
@@ -197,6 +199,8 @@ def train_ppo(
     inner_runs: int,
     seed: int,
     config: PPOConfig | None = None,
+    simulated: Instances | None = None,
+    simulated_runs: int = 0,
 ) -> TrainedPPO:
     """Train PPO with at most so many inner runs, those of validation among them.
 
@@ -213,6 +217,10 @@ def train_ppo(
             intervals, about so many.
         seed: of PPO's own random numbers.
         config: None: `PPOConfig()`.
+        simulated: instances of tier 0, drawn from the seed, that it is trained on first; what it
+            is then is validated too, if there is more than one check.
+        simulated_runs: how many runs of them, each beside one without compression, if they have
+            as many intervals as `instances`.
 
     Raises:
         UserError: Stable-Baselines3 is not installed, or there are too few inner runs.
@@ -232,10 +240,19 @@ def train_ppo(
             f"{validated + config.checks * config.episodes} is the least"
         )
     actions = PresetActions(tuple(specs))
-    training = Training(instances, actions, seeds, seed, config)
+    rehearsed = 0 if simulated is None else simulated_runs // config.episodes
+    training = Training(instances, actions, seeds, seed, config, simulated if rehearsed else None)
+    if rehearsed:
+        training.rehearse(rehearsed)
+    first = int(rehearsed == 0 or config.checks == 1)  # else what it is then is checked as well
+    last = config.checks - 1 + first
+    done = 0
     checked: list[tuple[float, PPOStrategy]] = []
-    for check in range(config.checks):
-        training.learn(updates * (check + 1) // config.checks - updates * check // config.checks)
+    for check in range(first, last + 1):
+        due = updates * check // last
+        if due > done:
+            training.learn(due - done)
+        done = due
         strategy = training.strategy()
         gain = float(np.mean([strategy.gain(*turn) for turn in validation]))
         checked.append((gain, strategy))
@@ -244,6 +261,7 @@ def train_ppo(
     return TrainedPPO(
         strategy=best,
         inner_runs=training.inner_runs,
+        simulated_runs=rehearsed * config.episodes,
         validation_runs=validated,
         gains=tuple(gain for gain, _ in checked),
     )

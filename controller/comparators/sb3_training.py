@@ -7,6 +7,7 @@ takes it off again, so that what is collected and what is learned from are maske
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -16,16 +17,20 @@ import torch
 from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.distributions import CategoricalDistribution, Distribution
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import MlpExtractor
 from torch import Tensor, nn
 
 from accerl.monitor.features import FEATURE_NAMES, LIMIT
+from accerl.monitor.strategies import FixedStrategy
 from accerl.seeds import Role, generator, number
+from accerl.spec import IDENTITY
 from controller.actions import PresetActions
 from controller.comparators.ppo import PPOConfig, PPOStrategy
 from controller.env.control_env import CompressionControlEnv
-from controller.env.instances import Instance
+from controller.env.instances import Instance, Instances
+from controller.env.play import OFFSET, play
 
 MASKED = -1e8
 """logit of what does not exist: minus infinity would make the entropy NaN"""
@@ -74,13 +79,17 @@ class Episodes(gymnasium.Env[np.ndarray, np.int64]):
     """
 
     def __init__(self, actions: PresetActions, turns: Iterator[tuple[Instance, int]]) -> None:
-        self._turns = turns
-        self._instance, self._seed = next(turns)
+        self.turn_to(turns)
         self._env = CompressionControlEnv([self._instance], actions=actions)
         size = len(FEATURE_NAMES) + len(actions.specs)
         self.observation_space = spaces.Box(-LIMIT, LIMIT, (size,), np.float32)
         self.action_space = spaces.Discrete(len(actions.specs))
         self._discount = 1.0
+
+    def turn_to(self, turns: Iterator[tuple[Instance, int]]) -> None:
+        """Play others from the next reset on, and count from 0."""
+        self._turns = turns
+        self._instance, self._seed = next(turns)
         self._is_new = True
         self.inner_runs = 0
         """how many have begun to run"""
@@ -124,6 +133,21 @@ def turns(
             yield pairs[place]
 
 
+def simulated_turns(simulated: Instances, seed: int) -> Iterator[tuple[Instance, int]]:
+    """Yield simulated instances and seeds without end, in units of their gain without compression.
+
+    Args:
+        simulated: from which they are drawn.
+        seed: of the draws.
+    """
+    rng = generator(seed, Role.PPO, 1)
+    while True:
+        place, own_seed = (int(rng.integers(most)) for most in (len(simulated), 2**31))
+        instance = simulated[place]
+        gain = play(FixedStrategy(IDENTITY), instance, own_seed).gain(instance)
+        yield replace(instance, fp32_gain=max(gain, OFFSET)), own_seed
+
+
 class Training:
     """PPO in training; see `ppo.train_ppo`, whose arguments these are."""
 
@@ -134,9 +158,12 @@ class Training:
         seeds: Sequence[int],
         seed: int,
         config: PPOConfig,
+        simulated: Instances | None = None,
     ) -> None:
         self._actions = actions
-        self._episodes = Episodes(actions, turns(instances, seeds, seed))
+        self._turns = turns(instances, seeds, seed)
+        first = self._turns if simulated is None else simulated_turns(simulated, seed)
+        self._episodes = Episodes(actions, first)
         steps = np.mean([instance.num_intervals for instance in instances])
         self._steps = max(round(config.episodes * float(steps)), 2)
         # Actions and weights are drawn from torch's global stream, which is kept here between its
@@ -156,19 +183,28 @@ class Training:
                 device="cpu",
             )
             self._random = torch.random.get_rng_state()
+        self._model.set_logger(Logger(None, []))  # its own leaves a folder in /tmp
+        self._begins = True
+        """whether the next update begins an episode"""
 
     @property
     def inner_runs(self) -> int:
-        """How many inner runs it has learned from."""
+        """How many inner runs it has learned from, without simulated ones."""
         return self._episodes.inner_runs
+
+    def rehearse(self, updates: int) -> None:
+        """Make so many updates on simulated runs; those after them are on the others."""
+        self.learn(updates)
+        self._episodes.turn_to(self._turns)
+        self._begins = True
 
     def learn(self, updates: int) -> None:
         """Make so many updates."""
         with torch.random.fork_rng(devices=[]):
             torch.random.set_rng_state(self._random)
-            begins = self._model.num_timesteps == 0
-            self._model.learn(updates * self._steps, reset_num_timesteps=begins)
+            self._model.learn(updates * self._steps, reset_num_timesteps=self._begins)
             self._random = torch.random.get_rng_state()
+        self._begins = False
 
     def strategy(self) -> PPOStrategy:
         """Return what the actor has become."""

@@ -44,8 +44,12 @@ LEAST_RATIO = 0.05
 
 
 def gain_ratio(gain: float, fp32_gain: float) -> float:
-    """Return how much better an episode is than one without compression: 1 is as good."""
-    return max(gain + OFFSET, 0.0) / max(fp32_gain + OFFSET, OFFSET)
+    """Return how much better an episode is than one without compression: 1 is as good.
+
+    Both gains count from 0, or from `fp32_gain` where that is less, and `OFFSET` is added to each.
+    """
+    lost = min(fp32_gain, 0.0)  # what both are counted from: an equal run is never worse
+    return max(gain - lost + OFFSET, 0.0) / (fp32_gain - lost + OFFSET)
 
 
 def reward(ratio: float) -> float:

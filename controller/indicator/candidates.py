@@ -11,7 +11,7 @@ import numpy as np
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from controller.indicator.effects import Estimate
 from controller.indicator.fidelity import FidelityBelief, is_free
-from controller.indicator.speed import SpeedBelief
+from controller.indicator.speed import Pace, SpeedBelief
 
 TENTH = 10.0
 """features of logarithms are in tenths: 1 is some 10% of speed or worth"""
@@ -47,7 +47,6 @@ class Candidate:
     """of env steps per second"""
     log_efficiency: Estimate
     log_kl: Estimate
-    policy_lag: float
     vector: np.ndarray
     """what the policy reads, float32 [F]"""
 
@@ -85,73 +84,40 @@ def make_candidates(
         situation: of the run.
         cap_nats: of the KL, see `SCORED`.
     """
+    paces = [speed[spec] for spec in specs]
     fp32_lag = speed[IDENTITY].policy_lag
-    known = [_of_spec(spec, speed, fidelity, fp32_lag) for spec in specs]
-    fastest = max(row.log_rate.mean for row in known)
-    return [
-        Candidate(
-            Decision.of(spec),
-            row.log_rate,
-            row.log_efficiency,
-            row.log_kl,
-            row.policy_lag,
-            _vector(spec, row, fidelity, situation, fastest, cap_nats),
-        )
-        for spec, row in zip(specs, known, strict=True)
-    ]
+    fastest = max(pace.log_rate.mean for pace in paces)
+    found: list[Candidate] = []
+    for spec, pace in zip(specs, paces, strict=True):
+        efficiency = fidelity.log_efficiency(spec, pace.policy_lag, fp32_lag)
+        log_kl = fidelity.log_kl(spec)
+        own = {
+            "speed": TENTH * (pace.log_rate.mean - fastest),
+            "speed_doubt": TENTH * pace.log_rate.sd,
+            "worth": TENTH * efficiency.mean,
+            "worth_doubt": TENTH * efficiency.sd,
+            "above_cap": TENTH * max(log_kl.mean - math.log(cap_nats), 0.0),
+            "kl": math.log10(math.exp(log_kl.mean)) + 2.0,
+            "unmeasured": float(not is_free(spec) and spec not in fidelity.measured),
+            **_of_run(spec, pace, situation),
+        }
+        vector = np.clip([own[name] for name in SCORED], *LIMITS).astype(np.float32)
+        found.append(Candidate(Decision.of(spec), pace.log_rate, efficiency, log_kl, vector))
+    return found
 
 
-@dataclass(frozen=True)
-class _Known:
-    log_rate: Estimate
-    log_efficiency: Estimate
-    log_kl: Estimate
-    policy_lag: float
-    age_updates: float
-    takeover_seconds: float
-
-
-def _of_spec(
-    spec: CompressionSpec, speed: SpeedBelief, fidelity: FidelityBelief, fp32_lag: float
-) -> _Known:
-    pace = speed[spec]
-    return _Known(
-        pace.log_rate,
-        fidelity.log_efficiency(spec, pace.policy_lag, fp32_lag),
-        fidelity.log_kl(spec),
-        pace.policy_lag,
-        pace.age_updates,
-        pace.takeover_seconds,
-    )
-
-
-def _vector(
-    spec: CompressionSpec,
-    row: _Known,
-    fidelity: FidelityBelief,
-    situation: Situation,
-    fastest: float,
-    cap_nats: float,
-) -> np.ndarray:
+def _of_run(spec: CompressionSpec, pace: Pace, situation: Situation) -> dict[str, float]:
+    """Return what `SCORED` has of where the run stands, and of what changing to a spec takes."""
     acts = Decision.of(spec) == situation.acting
     left = max(situation.seconds_left, 1e-9)
-    rising = 0.0 if math.isnan(situation.slope_t) else math.tanh(situation.slope_t / 3.0)
-    age = row.age_updates if row.age_updates >= 0.0 else 0.0
-    kl_nats = math.exp(row.log_kl.mean)
-    values = {
-        "speed": TENTH * (row.log_rate.mean - fastest),
-        "speed_doubt": TENTH * row.log_rate.sd,
-        "worth": TENTH * row.log_efficiency.mean,
-        "worth_doubt": TENTH * row.log_efficiency.sd,
-        "above_cap": TENTH * max(row.log_kl.mean - math.log(cap_nats), 0.0),
-        "kl": math.log10(kl_nats) + 2.0,
+    age = pace.age_updates if pace.age_updates >= 0.0 else 0.0
+    slope = situation.slope_t
+    return {
         "acts": float(acts),
-        "takeover": 0.0 if acts else min(row.takeover_seconds / left, 1.0),
+        "takeover": 0.0 if acts else min(pace.takeover_seconds / left, 1.0),
         "time": situation.time_fraction,
-        "unmeasured": float(not is_free(spec) and spec not in fidelity.measured),
         "age": math.log10(1.0 + age),
         "uncompressed": float(spec == IDENTITY),
-        "rising": rising,
+        "rising": 0.0 if math.isnan(slope) else math.tanh(slope / 3.0),
         "changed": float(situation.changed),
     }
-    return np.clip([values[name] for name in SCORED], *LIMITS).astype(np.float32)

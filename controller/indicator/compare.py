@@ -21,7 +21,7 @@ BEST = "best static of each run, in hindsight"
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """A strategy on drawn runs; gains are discounted, `play.OFFSET` added to each."""
+    """A strategy on drawn runs; gains are discounted, and compared by `play.gain_ratio`."""
 
     strategy: str
     runs: int

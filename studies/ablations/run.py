@@ -27,7 +27,7 @@ from studies.jobs.cached import RESULTS
 from studies.jobs.executor import open_executor
 from studies.jobs.inner import StrategyJob
 from studies.options import check_options, study_command
-from studies.progress import bar, console, duration, say
+from studies.progress import console, duration, say
 from studies.study_folder import claim, write_plan
 
 RESULT = "ablations.json"
@@ -83,8 +83,8 @@ def run_ablations(
     claim(out, settings)
     instances, parts = find_instances(spent, machines), find_parts(seed)
     digest = write_plan(out, make_plan(spent, instances, parts, seed=seed))
-    costs = CoreSeconds(out)
-    hours = duration(planned_seconds(spent, instances, len(parts), costs) / 2.0)
+    seconds = planned_seconds(spent, instances, len(parts), CoreSeconds(out))
+    hours = duration(seconds / 2.0)
     console.print(
         f"  plan {digest[:12]}: {len(instances)} instances, {len(parts)} ways to decide, "
         f"{len(spent.test)} seeds; some {hours} on 2 cores"
@@ -95,7 +95,7 @@ def run_ablations(
         asked = [_asked(study, parts, each) for each in spent.test]
         if saved_only:
             asked = _complete(study, asked)
-        runs = _run(study, [*chain(*asked)], costs)
+        runs = _run(study, [*chain(*asked)])
         made_by = executor.runs_by
     rows = run_rows(study.instances, runs)
     result = {
@@ -106,7 +106,7 @@ def run_ablations(
         "targets": {item.game: item.target_return for item in study.instances},
         "parts": part_rows(parts, study.instances, rows, seed),
         "runs": rows,
-        "core_hours": costs.spent / 3600.0,
+        "core_hours": study.core_seconds.spent / 3600.0,
         "fingerprint": fingerprint(),
         "versions": versions(),
         "runs_by": made_by,
@@ -162,16 +162,13 @@ def _incomplete(out: Path) -> UserError:
     return UserError(f"--saved-only: no seed of {out} is complete yet; leave it out")
 
 
-def _run(study: Study, asked: Asked, costs: CoreSeconds) -> Runs:
+def _run(study: Study, asked: Asked) -> Runs:
     """Make the runs seed by seed: what an interruption leaves are whole comparisons."""
-    with bar("runs", len(asked)) as advance:
-        outcomes = study.executor.map([job for *_, job in asked], advance)
-    runs = {}
-    for (part, item, seed, _), outcome in zip(asked, outcomes, strict=True):
-        costs.add(item.game, outcome)
-        runs[part.name, item.name, seed] = outcome.result
-    costs.save()
-    return runs
+    results = study.run_shown("runs", [job for *_, job in asked])
+    return {
+        (part.name, item.name, seed): result
+        for (part, item, seed, _), result in zip(asked, results, strict=True)
+    }
 
 
 def _show(out: Path, result: dict[str, Any]) -> dict[str, Any]:

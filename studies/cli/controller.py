@@ -55,7 +55,7 @@ class Train(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Eval(Command):
-    """Compare the strategies of a finished study.
+    """Compare the strategies of a finished contest.
 
     Prints rows per run, and contrasts with intervals.
     """

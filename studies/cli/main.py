@@ -63,7 +63,7 @@ COMMANDS = {
         "controller.Train",
         "Meta-train the Advanced Indicator on tier 0, simulated runs on drawn machines.",
     ),
-    "controller eval": ("controller.Eval", "Compare the strategies of a finished study."),
+    "controller eval": ("controller.Eval", "Compare the strategies of a finished contest."),
     "schedule export": ("schedule.Export", "Copy the bundle that a study learned."),
     "schedule show": ("schedule.Show", "Describe a schedule bundle."),
     "schedule verify": ("schedule.Verify", "Check that a schedule bundle is intact."),

@@ -25,7 +25,7 @@ from controller.shield import Shielded
 from studies.cli.command import Command, as_file_name, check_positive, save_result
 from studies.cli.recorded import free_folder, run_recorded
 from studies.cli.run_options import RunOptions
-from studies.jobs.inner import has_own_dice, with_dice
+from studies.jobs.inner import with_dice
 from studies.progress import say
 from studies.strategies import choose_strategy
 
@@ -88,8 +88,7 @@ class Train(RunOptions):
             strict=self.strict,
         )
         given = json.loads(self.strategy_params)
-        if has_own_dice(chosen, given):
-            chosen = with_dice(chosen, config.seed)
+        chosen = with_dice(chosen, config.seed, given)
         name = chosen.label if isinstance(chosen, HandSetStrategy) else self.strategy
         if self.shield is not None:
             chosen = Shielded(chosen, self.shield)

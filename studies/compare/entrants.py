@@ -37,8 +37,8 @@ class Entrant:
     """as it is before its first decision"""
     identity: Mapping[str, Any]
     """what its runs depend on beside the configuration"""
-    reseeded: bool
-    """whether its own dice have the seed of the run"""
+    params: Mapping[str, Any]
+    """as they were given; dice that these do not set have the seed of the run"""
 
     @property
     def folder(self) -> str:
@@ -49,9 +49,7 @@ class Entrant:
 
     def seeded(self, seed: int) -> Self:
         """Return it with dice of its own for the run of a seed: intervals over seeds hold them."""
-        if not self.reseeded:
-            return self
-        return replace(self, strategy=with_dice(self.strategy, seed))
+        return replace(self, strategy=with_dice(self.strategy, seed, self.params))
 
 
 def read_entrants(
@@ -114,6 +112,7 @@ def _read(text: str, config: RunConfig, profile: LatencyProfile | None) -> Entra
     own = (name, *(spec.student for spec in specs_of(strategy)))
     own = [each for each in dict.fromkeys(own) if is_own_network(each)]
     sources = {each: source_hash(each) for each in own}
-    seeded = has_own_dice(strategy, json.loads(params) if name else {})
-    more = {"sources": sources, "own_dice": seeded, "of": " ".join(text.split()) if sources else ""}
-    return Entrant(label=label, strategy=strategy, identity={**identity, **more}, reseeded=seeded)
+    given = json.loads(params) if name else {}
+    more: dict[str, Any] = {"sources": sources, "own_dice": has_own_dice(strategy, given)}
+    more["of"] = " ".join(text.split()) if sources else ""
+    return Entrant(label=label, strategy=strategy, identity={**identity, **more}, params=given)

@@ -18,12 +18,14 @@ from accerl.own_code import source_hash
 from accerl.records import SUMMARY, fingerprint, make_out_dir, plain, versions, write_json
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.training.run_folder import CHECKPOINT
+from analysis.formats import ranges
 from analysis.records.comparison import COMPARISON
+from controller.bundle.bundle import is_bundle, read_bundle
 from controller.bundle.meta import git_revision
 from studies.benchmarks.repeats import timed_here
 from studies.compare.entrants import Entrant, read_entrants
 from studies.compare.job import ComparedJob, TimedComparedJob
-from studies.jobs.executor import check_workers, open_executor
+from studies.jobs.executor import check_workers, open_executor, revisions
 from studies.learning.curve import LearningCurve
 from studies.learning.interval import mean_interval
 from studies.progress import bar, duration, say
@@ -35,6 +37,8 @@ from studies.study_folder import claim
 RUNS = "runs"
 START_UP_SECONDS = 60.0
 """that a run may take besides, at most: starting, and playing the learner in the end"""
+UNSEEN = 400
+"""the first of seeds that no study tunes, trains or tests on"""
 SHARES = (0.5, 0.9)
 """of the way from the baseline's first score to its last, where scores lie that nobody chose"""
 Curves = Mapping[tuple[str, int], LearningCurve]
@@ -77,17 +81,16 @@ def compare(
     profile = clock_profile(config)
     say_what_is_assumed(config, profile)
     entrants = read_entrants(strategies, config, profile)
-    notes = notes_on(strategies, config)  # now: the machine may be measured meanwhile
+    order = range(config.seed, config.seed + seeds)
+    notes = notes_on(strategies, config, order)  # now: the machine may be measured meanwhile
     make_out_dir(out)
     claim(out, {"study": "compare", **_settings(config)})
-    order = range(config.seed, config.seed + seeds)
     jobs = _jobs(config, entrants, order, profile, out)
     if profile is None:
         whole = duration(len(jobs) * config.seconds)
         say(f"{len(jobs)} runs of {config.seconds:g} s, one after another: {whole} and start-up")
     with open_executor(out, workers) as executor, bar("runs", len(jobs)) as advance:
         made = executor.map(jobs, advance)
-        runs_by = executor.runs_by
     curves = {(job.label, job.config.seed): end.result for job, end in zip(jobs, made, strict=True)}
     labels = [entrant.label for entrant in entrants]
     given = tuple(scores) or reached_by(labels[0], curves)
@@ -107,7 +110,7 @@ def compare(
         "run_folders": {each.label: str(Path(RUNS) / each.folder) for each in entrants},
         "apart": [] if profile is not None else made_apart(jobs, config.seconds),
         "notes": notes,
-        "runs_by": runs_by,
+        "runs_by": revisions(made),
         "git_revision": git_revision(),
         "fingerprint": fingerprint(),
         "versions": versions(),
@@ -136,20 +139,39 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     return found
 
 
-def notes_on(strategies: Sequence[str], config: RunConfig) -> list[str]:
+def notes_on(strategies: Sequence[str], config: RunConfig, seeds: Sequence[int]) -> list[str]:
     """Return what nobody measured of this machine although strategies go by it, each note once.
+
+    Bundles that were trained on the game with some of the seeds are named too.
 
     Args:
         strategies: see `entrants.read_entrants`.
         config: of their runs.
+        seeds: of their runs.
     """
     found: list[str] = []
     for text in strategies:
         name, brace, rest = (part.strip() for part in text.partition("{"))
-        note = note_on_strategy(name, f"{brace}{rest}" or "{}", config) if name else None
-        if note is not None and note not in found:
-            found.append(note)
+        if not name:
+            continue
+        measured = note_on_strategy(name, f"{brace}{rest}" or "{}", config)
+        notes = (measured, _note_on_seeds(name, config.preset, seeds))
+        found += [note for note in notes if note is not None and note not in found]
     return found
+
+
+def _note_on_seeds(name: str, game: str, seeds: Sequence[int]) -> str | None:
+    """Say of a bundle that it was trained on the game with some of the seeds; None: it was not."""
+    if not is_bundle(name):
+        return None
+    trained = [each for each in read_bundle(name).meta.instances if each.game == game]
+    shared = {seed for each in trained for seed in each.seeds if seed in seeds}
+    if not shared:
+        return None
+    return (
+        f"the bundle {name} was trained on {game} with seeds {ranges(shared)}, which are among "
+        f"these: it may do better here than elsewhere (--seed {UNSEEN} takes others)"
+    )
 
 
 def made_apart(jobs: Sequence[ComparedJob], seconds: float) -> list[int]:

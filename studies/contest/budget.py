@@ -34,7 +34,8 @@ class Budget:
     """How much a contest spends."""
 
     env_steps: Mapping[str, int]
-    """environment steps that fp32 takes within the horizon, by game: sets the horizon"""
+    """that fp32 is predicted to take within the horizon, by game, which sets it; what its
+    publications take is not in that, so that on slow links it takes fewer, or none"""
     trained: tuple[Pair, ...]
     """instances that rules are tuned and controllers trained on"""
     held_out: tuple[Pair, ...] = ()
@@ -53,7 +54,7 @@ class Budget:
     keeps_pace: bool = False
     """whether students are distilled as often as Atari's, see `instances.keeping_pace`"""
     entrants: tuple[str, ...]
-    """what is tuned besides: static, and names of `strategies.SPACES_BY_NAME`"""
+    """what is tuned: static, and names of `tuning.SPACES_BY_NAME`"""
     variants: tuple[str, ...] = ()
     """of the controller's training, see `studies.contest.variants`"""
     rivals: tuple[str, ...] = ()
@@ -76,7 +77,7 @@ class Budget:
     is_short: bool = True
     """whether it is tested on `SHORT_TEST_SEEDS`"""
     other_seeds: int | None = None
-    """test seeds of primary comparators that are no static specs or threshold rules; None: all"""
+    """test seeds of rivals and of primary comparators but the closest ones; None: all"""
     exploratory_seeds: int
     """test seeds of entrants outside the primary comparisons"""
     pretrain_iterations: int
@@ -221,7 +222,6 @@ _RIVALS = {
         "thompson",
         "gp-bandit",
     ),
-    "variants": tuple(VARIANTS),
     "rivals": ("ppo",),
 }
 """of contests that all take part in"""
@@ -262,9 +262,10 @@ CONTEST = {
         **_DRAWN,
         **_SMALL,
         **_RIVALS,
-        instance_runs=24,
+        variants=("evolution", "untrained", "recurrent"),
+        instance_runs=0,
         held_out=held_out_pairs(NOT_SET_ON, NUMBERS["test"][12]),
-        test_seeds=10,
+        test_seeds=8,
         opened_seeds=18,
         other_seeds=4,
         exploratory_seeds=2,
@@ -272,6 +273,7 @@ CONTEST = {
     "default": Budget(
         **_DRAWN,
         **_RIVALS,
+        variants=tuple(VARIANTS),
         instance_runs=48,
         env_steps={
             "catch": 30_000,

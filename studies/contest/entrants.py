@@ -4,7 +4,7 @@ Scope "one for all": one parameter set for every instance, tuned on the trained 
 `Budget.inner_runs`, of which choosing among the best takes its part. Scope "per instance": a set
 for each instance, tuned on that very game and machine with `Budget.instance_runs`, also where the
 controller has never been: a comparator that knows more than the controller does. Both choose among
-their best on the validation seeds.
+their best on the validation seeds, if there is more than one finalist.
 """
 
 from __future__ import annotations

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from accerl.spec import IDENTITY, CompressionSpec
 from controller.env.instances import Instance
 from studies.contest.budget import Budget
-from studies.contest.entrants import RULES
+from studies.contest.entrants import ADVISE, KINDS, RULES, STATIC
 from studies.contest.plan import TRAINED
-from studies.contest.variants import CONTROLLER, VARIANTS
+from studies.contest.study import UNIT_RUNS
+from studies.contest.testing import CLOSEST
+from studies.contest.variants import CONTROLLER, EVOLUTION, VARIANTS
 from studies.core_seconds import CoreSeconds
 
 TYPICAL = (IDENTITY, CompressionSpec(bits=8))
@@ -19,21 +21,59 @@ TIER0_PER_INSTANCE = 0.6
 
 
 def planned_seconds(budget: Budget, instances: Sequence[Instance], costs: CoreSeconds) -> float:
-    """Return the core-seconds of a contest, runs on the real clock included.
-
-    Which strategies are tested on all seeds is decided on the way: half of them are thought to be.
-    """
+    """Return the core-seconds of a contest, runs on the real clock included."""
     run = {item.name: costs.of(item, TYPICAL) / len(TYPICAL) for item in instances}
     trained = [run[item.name] for item in instances if item.group == TRAINED]
     variants = [CONTROLLER, *(VARIANTS[name] for name in budget.variants)]
-    chosen = len(budget.entrants) + len(variants) + len(budget.rivals)
-    total = chosen * budget.inner_runs * sum(trained) / len(trained)
-    rules = [name for name in budget.entrants if name in RULES]
-    by_itself = (1 + len(rules)) * budget.instance_runs if budget.instance_runs else 0
-    each = bool(by_itself) * (1 + bool(rules))
-    seeds = (budget.test_seeds + budget.exploratory_seeds) / 2.0
-    total += sum(run.values()) * (budget.reference_runs + by_itself)
-    total += sum(run.values()) * seeds * (1 + chosen + each)
     policies = sum(variant.trained for variant in variants)
-    total += policies * budget.pretrain_iterations * budget.pretrain_instances * TIER0_PER_INSTANCE
+    searches = len(budget.entrants) - 1 + policies + len(budget.rivals)
+    runs = searches * budget.inner_runs + _grid_runs(budget, len(trained))
+    total = runs * sum(trained) / len(trained)
+    total += sum(_by_game(run, instances).values()) * budget.reference_runs
+    units = min(budget.reference_runs, UNIT_RUNS)
+    total += units * (sum(run.values()) if budget.instance_runs else sum(trained))
+    total += sum(run.values()) * _runs_by_itself(budget)
+    total += sum(run.values()) * _test_seeds(budget)
+    simulated = policies + len(budget.rivals)
+    drawn = budget.pretrain_iterations * budget.pretrain_instances
+    total += simulated * drawn * TIER0_PER_INSTANCE
     return total + 3 * budget.real_seeds * len(budget.real_games) * budget.real_seconds
+
+
+def _by_game(run: Mapping[str, float], instances: Sequence[Instance]) -> dict[str, float]:
+    """Return the mean of a game's runs, by game."""
+    games: dict[str, list[float]] = {}
+    for item in instances:
+        games.setdefault(item.game, []).append(run[item.name])
+    return {game: sum(each) / len(each) for game, each in games.items()}
+
+
+def _grid_runs(budget: Budget, trained: int) -> int:
+    """Return the runs of the grid of static specs, which is tried as a whole."""
+    tried = len(budget.actions.all_specs) * budget.tune_seeds
+    return trained * (tried + budget.finalists * budget.validate_seeds)
+
+
+def _runs_by_itself(budget: Budget) -> int:
+    """Return the runs on every instance of what is tuned for each by itself."""
+    if not budget.instance_runs:
+        return 0
+    rules = sum(name in RULES for name in budget.entrants)
+    grid = len(budget.actions.all_specs) * budget.tune_seeds
+    validated = (1 + rules) * budget.instance_finalists * budget.validate_seeds
+    return grid + rules * budget.instance_runs + validated
+
+
+def _test_seeds(budget: Budget) -> int:
+    """Return the test seeds of all entrants together; see `testing`."""
+    kinds = {KINDS[name] for name in budget.entrants}
+    primary = len(kinds.intersection((STATIC, "threshold", ADVISE, "bandit")))
+    evolution = EVOLUTION.name in budget.variants
+    closest = 1 + len(kinds.intersection(CLOSEST))
+    if budget.instance_runs:
+        closest += 1 + any(name in RULES for name in budget.entrants)
+    few = 1 + ("bandit" in kinds) + evolution + len(budget.rivals)
+    others = len(budget.entrants) - primary + len(budget.variants) - evolution
+    others += bool(budget.held_out)  # the replay
+    seeds = budget.test_seeds if budget.other_seeds is None else budget.other_seeds
+    return closest * budget.test_seeds + few * seeds + others * budget.exploratory_seeds

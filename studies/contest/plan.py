@@ -1,8 +1,8 @@
 """The plan of a contest: all that is fixed before its first run, written and hashed.
 
 Instances are chosen by a rule that looks at latency profiles alone (`latency/predict.py`) and at no
-result: actors, learner, emulator and network must each limit at least one of them, and among
-those that nobody trains on are new games, new machines and both at once.
+result: actors, learner, emulator and network must each limit at least one of them, and those that
+nobody trains on are new games on new machines.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ from studies.contest.plan import (
     open_test,
 )
 from studies.contest.real_clock import SCORE_RANGES, real_contest
-from studies.contest.rivals import check_rivals, trained_rivals
-from studies.contest.study import Study, add_references, find_profiles
+from studies.contest.rivals import check_rivals, rival_notes, trained_rivals
+from studies.contest.study import Study, add_references, find_profiles, save_profiles
 from studies.contest.testing import all_entrants, ended_early, run_test
 from studies.contest.training import SHIELD, Trained, train_all, write_training
 from studies.contest.variants import CONTROLLER, VARIANTS
@@ -106,6 +106,7 @@ def run_contest(
         with steps.step("plan", "Writing the plan"):
             profiles = find_profiles(out, spent, profile, executor)
             instances, plan, digest = _plan(out, spent, seed, profiles)
+            save_profiles(out, profiles)  # not before: a plan that is refused changes nothing
         study = Study(out, spent, seed, profiles, instances, executor, StepCosts(out), digest)
         with steps.step("reference", "Reference runs without compression"):
             study.instances = add_references(study)
@@ -113,6 +114,7 @@ def run_contest(
         with steps.step("tuning", "Tuning the comparators (Optuna)"), storage_errors(where):
             study.storage = open_storage(where)
             tuned = tuned_entrants(study)
+            study.core_seconds.save()
         with steps.step("meta_training", "Meta-training the controller (policy gradient)"):
             variants = [VARIANTS[variant] for variant in spent.variants]
             trained = train_all(study, [CONTROLLER, *variants])
@@ -126,7 +128,8 @@ def run_contest(
         opened = read_json(out / OPENED) if saved_only else open_test(out, digest)
         with steps.step("test", "Testing on held-out seeds and instances, paired by seed"):
             results = run_test(study, entrants)
-        with steps.step("replay", "Exporting the controller; running it on the real clock"):
+        on_clock = "; running it on the real clock" if spent.real_seconds else ""
+        with steps.step("replay", f"Exporting the controller{on_clock}"):
             _export(study, trained[0], entrants, results, digest)
             _write_variants(study, entrants, trained, results)
             _real(study, [] if saved_only else entrants)
@@ -234,7 +237,7 @@ def _write_variants(
 
 
 def _real(study: Study, entrants: Sequence[Entrant]) -> None:
-    """Run on the real clock: the bundle's schedule in short, or controller, threshold and fp32.
+    """Run on the real clock: the bundle in short, or controller, threshold and fp32.
 
     Of a study that makes no more runs there are no entrants.
     """
@@ -323,5 +326,6 @@ def _study_json(
             "The Advanced Indicator starts from a rule: the fastest spec whose KL is at most a "
             "cap, by what it believes. It is trained on drawn games and machines, which "
             "costs no inner run, then on real learning; the best on validation seeds is entered.",
+            *rival_notes(study.budget),
         ],
     }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from optuna.storages import BaseStorage
@@ -28,7 +28,8 @@ from studies.contest.budget import (
 )
 from studies.contest.costs import StepCosts
 from studies.contest.plan import TRAINED, play_on
-from studies.jobs.executor import Executor, Job, R
+from studies.core_seconds import CoreSeconds
+from studies.jobs.executor import Executor, Job, Outcome, R
 from studies.jobs.inner import StrategyJob, StrategyResult
 from studies.jobs.timed import ProfileJob
 from studies.progress import Advance, bar, console, silent
@@ -54,6 +55,11 @@ class Study:
     """hash of the plan"""
     storage: BaseStorage | None = None
     """where Optuna keeps its trials; None: in `out`"""
+    core_seconds: CoreSeconds = field(init=False)
+    """what runs have taken, by game"""
+
+    def __post_init__(self) -> None:
+        self.core_seconds = CoreSeconds(self.out)
 
     @property
     def trained(self) -> list[Instance]:
@@ -79,12 +85,18 @@ class Study:
         """Return the result of every job, in order; count what they cost."""
         outcomes = self.executor.map(jobs, on_done)
         self.costs.add(outcomes)
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            if isinstance(job, StrategyJob):
+                made = cast("Outcome[StrategyResult]", outcome)
+                self.core_seconds.add(job.instance.game, made)
         return [outcome.result for outcome in outcomes]
 
     def run_shown(self, title: str, jobs: Sequence[Job[R]]) -> list[R]:
         """Do the same with a progress bar."""
         with bar(title, len(jobs)) as advance:
-            return self.run(jobs, advance)
+            found = self.run(jobs, advance)
+        self.core_seconds.save()
+        return found
 
 
 def strategy_job(
@@ -104,24 +116,19 @@ def find_profiles(
     """
     if name:
         alone = load_profile(name)
-        save_profile(alone, out / "profile.json")
-        return _saved(out, {alone.name: alone})
-    names = list(dict.fromkeys(profile for _, profile in budget.pairs))
+        return {alone.name: alone}
     found = {}
-    for wanted in names:
+    for wanted in dict.fromkeys(profile for _, profile in budget.pairs):
         is_ours = wanted == MEASURED
         found[wanted] = _measured(out, budget, executor) if is_ours else load_profile(wanted)
-    if MEASURED not in names:
-        save_profile(found[names[0]], out / "profile.json")
-    return _saved(out, found)
+    return found
 
 
-def _saved(out: Path, profiles: dict[str, LatencyProfile]) -> dict[str, LatencyProfile]:
-    """Save every machine for the report; return them."""
+def save_profiles(out: Path, profiles: Mapping[str, LatencyProfile]) -> None:
+    """Save every machine for the report."""
     (out / "profiles").mkdir(exist_ok=True)
     for name, profile in profiles.items():
         save_profile(profile, out / "profiles" / f"{name}.json")
-    return profiles
 
 
 def _measured(out: Path, budget: Budget, executor: Executor) -> LatencyProfile:

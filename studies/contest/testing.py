@@ -8,14 +8,15 @@ from dataclasses import replace
 from accerl.errors import UserError
 from studies.contest.budget import Budget
 from studies.contest.deliver import Results
-from studies.contest.entrants import Entrant, fp32
+from studies.contest.entrants import ADVISE, Entrant, fp32
+from studies.contest.rivals import RIVAL
 from studies.contest.study import Study, strategy_job
 from studies.contest.training import Trained, replay_entrant
 from studies.contest.variants import CONTROLLER
 from studies.jobs.inner import StrategyJob, StrategyResult
 from studies.progress import console
 
-CLOSEST = ("static", "threshold")
+CLOSEST = ("static", "threshold", ADVISE)
 """kinds of the comparators that the controller has to beat; fp32, say, is far off"""
 
 
@@ -30,13 +31,13 @@ def all_entrants(
 
 
 def _test_seeds(study: Study, entrant: Entrant) -> list[int]:
-    """Return all test seeds for the primary comparisons, and the first few for others."""
+    """Return all test seeds for the closest comparisons, and the first few for others."""
     budget = study.budget
-    if entrant.name == CONTROLLER.name:
+    closest = entrant.primary and entrant.kind in CLOSEST
+    if entrant.name == CONTROLLER.name or closest:
         return study.test_seeds
-    if not entrant.primary:
-        return study.test_seeds[: budget.exploratory_seeds]
-    return study.test_seeds[: None if entrant.kind in CLOSEST else budget.other_seeds]
+    few = entrant.primary or entrant.kind == RIVAL
+    return study.test_seeds[: budget.other_seeds if few else budget.exploratory_seeds]
 
 
 TestRun = tuple[str, str, StrategyJob]

@@ -339,9 +339,14 @@ def _ranked(trials: Iterable[FrozenTrial]) -> tuple[tuple[float, Params], ...]:
 def _search_name(space: SearchSpace, settings: Mapping[str, Any]) -> str:
     """Return a name that a search shares only with those whose scores are comparable.
 
-    Scores are those of this code, in the precision that `auto` means on this machine.
+    Scores are those of this code, in the precision that `auto` means on this machine; what is
+    tried next, and when a trial is given up, is up to Optuna.
     """
-    made_by = {"revision": git_revision(), "precision": choose_precision(AUTO)}
+    made_by = {
+        "revision": git_revision(),
+        "precision": choose_precision(AUTO),
+        "optuna": optuna.__version__,
+    }
     return f"{space.key} {json_hash({**settings, **made_by})[:12]}"
 
 

@@ -60,7 +60,8 @@ VARIANTS = {
         Variant(
             name="no_kl",
             label="without KL",
-            what="KL is never measured, only what the prior says is known, and nothing caps it",
+            what="KL is never measured, only what the prior says is known, and only admission and "
+            "the shield cap it",
             kind=ABLATION,
             settings={"uses_kl": False},
         ),

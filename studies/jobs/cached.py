@@ -20,7 +20,7 @@ from analysis.formats import made_by
 from controller.bundle.meta import git_revision
 from studies.jobs.cache import ResultCache
 from studies.jobs.decided import decided_precision
-from studies.jobs.executor import Job, Outcome, R, describe_job
+from studies.jobs.executor import Job, Outcome, R, describe_job, revisions
 from studies.jobs.work import SCRATCH, Done, End, Failed, Lost, is_run_of, job_key
 from studies.progress import Advance, say, silent
 from studies.study_folder import driven, find_folder, make_folder, unpack_records
@@ -91,7 +91,7 @@ class CachedExecutor(ABC):
         names = [json_hash(job_key(job, self.folder.path)) for job in jobs]
         _Asked(self, dict(zip(names, jobs, strict=True)), Counter(names), on_done).run()
         outcomes = [self._outcome(*pair) for pair in zip(names, jobs, strict=True)]
-        self._tell_others()
+        self._tell_others(outcomes)
         return outcomes
 
     def pace_of(self, on_done: Advance) -> _Pace:
@@ -113,10 +113,11 @@ class CachedExecutor(ABC):
                     self._made_by[path.stem] = found or "unknown"
         return dict(Counter(self._made_by.values()).most_common())
 
-    def _tell_others(self) -> None:
-        """Say once that saved results are of other code: nothing else would."""
+    def _tell_others(self, outcomes: Sequence[Outcome[Any]]) -> None:
+        """Say once that some of these results are of other code: nothing else would."""
         own = self._revision or "unknown"
-        others = {name: count for name, count in self.runs_by.items() if name != own}
+        by = revisions({each.key: each for each in outcomes}.values())  # a job may be asked twice
+        others = {name: count for name, count in by.items() if name != own}
         if others and not self._others_told:
             self._others_told = True
             say(

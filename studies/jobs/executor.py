@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +84,11 @@ class Outcome(Generic[R]):
     """of the code of the study that had it made; None: not known"""
 
 
+def revisions(outcomes: Iterable[Outcome[Any]]) -> dict[str, int]:
+    """Return how many results were made by which git revision, or by "unknown"; most first."""
+    return dict(Counter(each.git_revision or "unknown" for each in outcomes).most_common())
+
+
 class Executor(Protocol):
     """Runs jobs, somewhere; what was done is never done again."""
 
@@ -104,7 +110,7 @@ class Executor(Protocol):
 
     @property
     def runs_by(self) -> dict[str, int]:
-        """How many of the saved results were made by which git revision, or by "unknown"."""
+        """See `revisions`: of all results in the study's folder, whatever asked for them."""
         ...
 
     def close(self) -> None:

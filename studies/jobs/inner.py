@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from accerl.monitor.strategies import make_strategy
+from accerl.monitor.strategies import FirstThatFires, make_strategy
 from accerl.monitor.strategy import Strategy
 from accerl.own_code import own_errors
 from accerl.runtime.latency.predict import fastest_first
@@ -140,23 +140,35 @@ def build_strategy(
         seed: of the run; None: dice of the strategy's own stay as they are described.
     """
     strategy = _unshielded(description, instance)
-    if seed is not None and has_own_dice(strategy, description.get("params") or {}):
-        strategy = with_dice(strategy, seed)
+    if seed is not None:
+        strategy = with_dice(strategy, seed, description.get("params") or {})
     shield = description.get("shield")
     return strategy if shield is None else Shielded.from_json(strategy, shield)
 
 
 def has_own_dice(strategy: Strategy, params: Mapping[str, Any]) -> bool:
-    """Whether a strategy draws random numbers, by an int `seed` that its parameters do not give."""
+    """Whether a strategy draws random numbers, by an int `seed` that its parameters do not give.
+
+    A composition does where one of its rules does.
+    """
+    if type(strategy) is FirstThatFires:
+        return any(has_own_dice(rule, own) for rule, own in _rules_of(strategy, params))
     return type(getattr(strategy, "seed", None)) is int and "seed" not in params
 
 
-def with_dice(strategy: Strategy, seed: int) -> Strategy:
-    """Return such a strategy with the dice of a run's seed: intervals over seeds hold its luck.
+def with_dice(strategy: Strategy, seed: int, params: Mapping[str, Any]) -> Strategy:
+    """Return a strategy with the dice of a run's seed: intervals over seeds hold its luck.
+
+    One that has no dice of its own, see `has_own_dice`, is returned as it is.
 
     Raises:
         UserError: one of the user's own does not let its seed be set.
     """
+    if not has_own_dice(strategy, params):
+        return strategy
+    if type(strategy) is FirstThatFires:
+        rules = [with_dice(rule, seed, own) for rule, own in _rules_of(strategy, params)]
+        return replace(strategy, rules=tuple(rules))
     given: Any = strategy
     with own_errors("seed of strategy", strategy):
         if "seed" in getattr(given, "__dataclass_fields__", {}):  # it may be frozen
@@ -164,6 +176,16 @@ def with_dice(strategy: Strategy, seed: int) -> Strategy:
         seeded = copy(given)
         seeded.seed = seed
     return seeded
+
+
+def _rules_of(
+    composed: FirstThatFires, params: Mapping[str, Any]
+) -> list[tuple[Strategy, Mapping[str, Any]]]:
+    """Return the rules of a composition, each with the parameters that it was given."""
+    given: Sequence[Mapping[str, Any]] = params.get("rules", [{}] * len(composed.rules))
+    return [
+        (rule, own.get("params") or {}) for rule, own in zip(composed.rules, given, strict=True)
+    ]
 
 
 def _unshielded(description: Mapping[str, Any], instance: Instance) -> Strategy:

@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 from accerl.spec import CompressionSpec
 from controller.comparators.ppo import PPOConfig, TrainedPPO, train_ppo
 from controller.env.instances import Instance
+from controller.env.machine_instances import DrawnInstances
 from studies.jobs.executor import Job, config_key
 
 
 @dataclass(frozen=True, kw_only=True)
 class PPOJob(Job[TrainedPPO]):
-    """Trains PPO; fields are the arguments of `train_ppo`.
+    """Trains PPO; fields are the arguments of `train_ppo`, but for what is simulated.
 
     ``strategy.to_json()`` of the result is a description as `build_strategy` takes it.
     """
@@ -27,6 +28,10 @@ class PPOJob(Job[TrainedPPO]):
     inner_runs: int
     seed: int
     config: PPOConfig = field(default_factory=PPOConfig)
+    simulated_runs: int = 0
+    """of instances that are drawn from the training split of tier 0"""
+    keeps_pace: bool = False
+    """whether students of the drawn games are distilled as often as Atari's"""
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields, and of every instance the run's settings and the machine."""
@@ -39,10 +44,13 @@ class PPOJob(Job[TrainedPPO]):
             "inner_runs": self.inner_runs,
             "seed": self.seed,
             "settings": asdict(self.config),
+            "simulated_runs": self.simulated_runs,
+            "keeps_pace": self.keeps_pace,
         }
 
     def run(self) -> TrainedPPO:
         """Train it here."""
+        drawn = DrawnInstances("train", keeps_pace=self.keeps_pace)
         return train_ppo(
             self.instances,
             self.specs,
@@ -51,6 +59,8 @@ class PPOJob(Job[TrainedPPO]):
             inner_runs=self.inner_runs,
             seed=self.seed,
             config=self.config,
+            simulated=drawn if self.simulated_runs else None,
+            simulated_runs=self.simulated_runs,
         )
 
     @classmethod

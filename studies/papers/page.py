@@ -96,17 +96,19 @@ def heading(name: str) -> str:
 
 def section(folder: Path, result: Mapping[str, Any]) -> list[str]:
     """Return the lines of a figure: its pictures in the folder, its numbers and verdicts."""
+    from analysis.figures.studies.papers import paper_captions  # brings Altair, which no job needs
+
     name = result["figure"]
     lines = ["", f"## {heading(name)}: {result['title']}", ""]
     lines += [f"**The paper**: {FIGURES[name].claim}", "", f"`{result['command']}`"]
     lines += [""]
     lines += [f"**{TINY}**", ""] if result.get("budget") == "tiny" else []
     lines += [*left_to_make(result), *of_today(result)]
-    lines += [_written_by(result), ""]
-    lines += [
-        f"![{result['title']}, {picture_words(name, path)}]({path.name})"
-        for path in sorted(folder.glob(f"{name}-*.png"))
-    ]
+    lines += [_written_by(result)]
+    captions = paper_captions(result)
+    for path in sorted(folder.glob(f"{name}-*.png")):
+        lines += ["", f"![{result['title']}, {picture_words(name, path)}]({path.name})"]
+        lines += ["", f"*{captions[path.stem]}*"] if path.stem in captions else []
     if "split" in result:
         lines += _split(result["split"])
     if "inference" in result:

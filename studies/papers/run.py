@@ -10,7 +10,7 @@ from typing import Any
 
 from accerl.records import fingerprint, make_out_dir, versions, write_json
 from controller.bundle.meta import git_revision
-from studies.jobs.executor import Executor, open_executor
+from studies.jobs.executor import Executor, Outcome, open_executor, revisions
 from studies.learning.curve import LearningCurve
 from studies.options import check_disk, check_options, study_command
 from studies.papers.figure import PaperFigure
@@ -138,6 +138,7 @@ def _run(
     left = [] if saved_only else left
     portions = [saved, *(left[start : start + size] for start in range(0, len(left), size))]
     curves: list[dict[tuple[str, str, int], LearningCurve]] = [{} for _ in figure.panels]
+    made: list[Outcome[LearningCurve]] = []
     more = _without_runs(executor, figure, budget, profile)
     more |= {"runs": len(jobs), "runs_by": {}}
     write = partial(_write, out, figure, curves, more, budget, seed, profile)
@@ -147,8 +148,8 @@ def _run(
             for (panel, *rest), outcome in zip(portion, outcomes, strict=True):
                 machine, label, each = rest
                 curves[panel][str(machine), str(label), int(each)] = outcome.result
-                made_by = outcome.git_revision or "unknown"
-                more["runs_by"][made_by] = more["runs_by"].get(made_by, 0) + 1
+            made += outcomes
+            more["runs_by"] = revisions(made)
             write()
     result = write()
     from analysis.figures.export import write_pngs

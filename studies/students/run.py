@@ -8,7 +8,7 @@ from typing import Any
 
 from accerl.records import SUMMARY, fingerprint, make_out_dir, versions, write_json
 from accerl.runtime.latency.profiles import load_profile
-from studies.jobs.executor import open_executor
+from studies.jobs.executor import open_executor, revisions
 from studies.learning.curve import LearningCurve
 from studies.learning.job import LearningJob
 from studies.options import check_disk, check_options, study_command
@@ -58,13 +58,7 @@ def run_learning_study(
     """
     plans = {"students": STUDENTS, "correctors": CORRECTORS}[name]
     check_options(
-        name,
-        plans,
-        budget=budget,
-        seed=seed,
-        workers=workers,
-        cluster=cluster,
-        storage=storage,
+        name, plans, budget=budget, seed=seed, workers=workers, cluster=cluster, storage=storage
     )
     cases = plans[budget]
     # Seed by seed: what is interrupted has compared everything on the first ones.
@@ -89,6 +83,7 @@ def run_learning_study(
     with open_executor(out, workers, cluster=cluster) as executor, bar(name, total) as advance:
         done = executor.map([*starts.values()], advance)
         started = {path: outcome.result for path, outcome in zip(starts, done, strict=True)}
+        made = {outcome.key: outcome for outcome in done}  # cases may have runs in common
         size = 3 * max(executor.workers, 1)  # portions: what is known is written as it comes
         for first in range(0, len(jobs), size):
             portion = jobs[first : first + size]
@@ -98,7 +93,8 @@ def run_learning_study(
                 curves[number, variant.label, each] = outcome.result
                 if job.start:
                     begun[number, each] = started[job.start.out]
-            settings["runs_by"] = executor.runs_by
+            made |= {outcome.key: outcome for outcome in outcomes}
+            settings["runs_by"] = revisions(made.values())
             _write(out, cases, curves, begun, **settings)
     result = _write(out, cases, curves, begun, **settings)
     if name == "students":

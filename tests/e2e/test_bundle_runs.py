@@ -126,7 +126,7 @@ def test_a_bundle_steers_processes_on_the_real_clock(
 ) -> None:
     """A learner of net2 has neither net1 nor net2 as a student."""
     done = accerl(
-        capsys, "train", "cartpole", "--runtime", "process", "--seconds", 8, "--strategy", bundle,
+        capsys, "train", "cartpole", "--runtime", "process", "--seconds", 3, "--strategy", bundle,
         "--bundle-mode", mode, "--network", "net2", "--set", "runtime.interval_seconds=0.5",
         "--set", "runtime.eval_episodes=0", "--out", tmp_path / "run", "--json",
     )  # fmt: skip

@@ -158,7 +158,7 @@ def test_every_test_run_is_listed(study_dir: Path, page: Page) -> None:
     (listed,) = [
         rows[1:]
         for rows in page.tables
-        if rows[0][-1][0] == "Final return" and rows[0][1][0] == "Game"
+        if rows[0][-1][0] == "Final return" and rows[0][1][0] == "Instance"
     ]
     for row, item in zip(listed, contest["rows"], strict=True):
         assert float(str(row[3][1])) == item["seconds_to_target"]
@@ -171,7 +171,7 @@ def test_replay_claims_speed_and_no_score(text: str, page: Page) -> None:
     assert "No score is claimed" in replay
     assert "2.44x the speed of the fp32 run" in replay
     assert "return" not in replay.lower()
-    assert [row[0][0] for row in page.table("Speed and busy seconds")] == ["indicator", "fp32"]
+    assert [row[0][0] for row in page.table("Speed and seconds by phase")] == ["indicator", "fp32"]
 
 
 def test_provenance_names_machine_versions_seeds_and_commands(text: str) -> None:

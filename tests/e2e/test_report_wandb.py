@@ -15,7 +15,7 @@ from accerl.errors import UserError
 from analysis.comparison.contest import build_contest
 from analysis.figures.theme import Figure
 from analysis.records.load import load_study
-from analysis.render.wandb_runs import MOST_ROWS, check_size, write_offline_runs
+from analysis.render.wandb_runs import MOST_ROWS, check_size, strategy_run_id, write_offline_runs
 from analysis.report.study import study_figures, study_sections
 from tests.fixtures.studies.synthetic_study import write_study
 
@@ -191,6 +191,7 @@ def test_runs_of_another_source_stay(tmp_path: Path) -> None:
     newer = write_offline_runs(study_dir, out)
     ids = [[folder.name.rpartition("-")[2] for folder in each] for each in (of_study, newer)]
     assert ids[0] == ids[1]  # what is uploaded again replaces what was
+    assert strategy_run_id(load_study(study_dir), "learned") in ids[0]
     assert len(set(ids[0])) == len(of_study)
     assert {*out.glob("wandb/offline-run-*")} == {first[0], again, *newer}
 

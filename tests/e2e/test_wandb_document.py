@@ -14,11 +14,13 @@ import wandb
 
 from accerl.errors import UserError
 from analysis.comparison.contest import build_contest, write_contest
-from analysis.figures.theme import Figure, render_svg
+from analysis.figures.parts import study_colours
+from analysis.figures.theme import SUBJECT_COLOUR, Figure, render_svg
 from analysis.records.load import load_study
 from analysis.render import html, wandb_document
 from analysis.render.html import write_study_report
 from analysis.render.wandb_document import chart_name, chart_spec, save_report, write_report_spec
+from analysis.render.wandb_runs import strategy_run_id
 from analysis.report.study import study_figures, study_sections
 from tests.fixtures.command_line import accerl
 from tests.fixtures.reports.wandb_server import WandbServer, wandb_server
@@ -131,6 +133,26 @@ def test_run_sets_hold_no_runs_of_another_plan(
     ]
     assert {each.pop("role") for each in asked} == {"strategy", "report"}
     assert all(each == {"study": "contest", "plan_hash": plan} for each in asked)
+
+
+def test_own_plots_say_what_they_are_and_are_coloured_as_the_figures(
+    study_dir: Path, blocks: list[dict[str, Any]]
+) -> None:
+    study = load_study(study_dir)
+    ((place, colours),) = [
+        (index, block["metadata"]["customRunColors"])
+        for index, block in enumerate(blocks)
+        if block["type"] == "panel-grid" and block["metadata"]["customRunColors"]
+    ]
+    assert colours == {
+        strategy_run_id(study, name): colour for name, colour in study_colours(study).items()
+    }
+    assert colours[strategy_run_id(study, study.subject)] == SUBJECT_COLOUR
+    assert "means over test seeds, not interquartile means" in json.dumps(blocks[place - 1])
+
+
+def test_the_primary_metric_is_marked(blocks: list[dict[str, Any]]) -> None:
+    assert markdown(blocks).count(" (primary): First time at which") == 1
 
 
 def test_a_chart_bound_to_its_table_is_the_figure(figures: list[Figure]) -> None:

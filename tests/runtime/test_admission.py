@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from accerl.checkpoint import load_checkpoint, save_checkpoint
-from accerl.compress.admission import COMPARED_STATES
+from accerl.compress.admission import ADMISSION_STATES
 from accerl.config import RunConfig
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.process.run import ProcessRun
@@ -100,11 +100,11 @@ def test_waiting_is_charged_for_engines_that_are_built_and_compared() -> None:
     with catch(NEVER) as run:
         begin(run)
         run.apply(Decision.of(NET3))
-        while run.advance(0.02).total_env_steps < 16 * (COMPARED_STATES + 16):
+        while run.advance(0.02).total_env_steps < 16 * (ADMISSION_STATES + 16):
             pass
         report = run.advance(0.05)
         assert set(report.spec_seconds) == {INT8}
-        compared = profile.distill_seconds(NET3, COMPARED_STATES)
+        compared = profile.distill_seconds(NET3, ADMISSION_STATES)
         each = profile.publish_seconds(NET3) + compared + profile.publish_seconds(INT8)
         assert report.publications > 5
         assert report.phase_seconds["publish"] == pytest.approx(report.publications * each)

@@ -21,6 +21,7 @@ from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.process.supervise import Worker
 from accerl.runtime.publishing import led
 from accerl.runtime.publishing.charges import Charges
+from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec, Decision, StudentKey
 from accerl.training.run import run_training
 from tests.fixtures.runs.process_runs import Killer, immortal, quick_catch
@@ -123,6 +124,17 @@ def test_two_distillers_keep_two_students_and_survive_their_deaths() -> None:
         run.close()
 
 
+def advanced(run: ProcessRun) -> list[IntervalReport]:
+    """Advance by 15 intervals, and on until the learner has made 100 updates, the student some."""
+    reports: list[IntervalReport] = []
+    updates = distilled = 0
+    while len(reports) < 15 or updates < 100 or not distilled:
+        reports.append(run.advance(0.1))
+        updates += reports[-1].learner_updates
+        distilled += reports[-1].distill_updates
+    return reports
+
+
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("distillers", [0, 1])
 def test_a_student_that_rests_is_distilled_on_with_every_few_updates(distillers: int) -> None:
@@ -131,14 +143,13 @@ def test_a_student_that_rests_is_distilled_on_with_every_few_updates(distillers:
     run = ProcessRun(replace(config, compression=resting))
     try:
         run.apply(Decision.of(NET3))
-        reports = [run.advance(0.1) for _ in range(30)]
+        advanced(run)  # until it rests
+        late = advanced(run)
     finally:
         run.close()
-    updates = sum(report.learner_updates for report in reports)
-    late = sum(report.distill_updates for report in reports[15:])
-    assert updates > 50
-    seen = sum(report.learner_updates for report in reports[15:])
-    assert 0.02 * seen < late < 0.5 * seen  # a quarter of those that it comes to see
+    seen = sum(report.learner_updates for report in late)
+    distilled = sum(report.distill_updates for report in late)
+    assert 0.02 * seen < distilled < 0.5 * seen  # a quarter of those that it comes to see
 
 
 @pytest.mark.timeout(240)

@@ -166,17 +166,20 @@ def test_a_process_that_hangs_at_the_start_is_noticed() -> None:
 
 
 def test_who_finishes_work_is_known_to_do_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A compressor that distils and then dies of every publication has finished none."""
+    """A compressor that distils and then dies of every publication has finished none.
+
+    Nor has a distiller that has distilled nothing yet, as each says at first.
+    """
     run = ProcessRun(quick_catch(num_actors=1, num_distillers=1, eval_episodes=4))
     worked: list[str] = []
     monkeypatch.setattr(run._supervisor, "worked", lambda worker: worked.append(worker.name))
     monkeypatch.setattr(run.publishing, "handle", lambda *_: None)
     slot, *_ = run._slots.lend(0)
-    piece = Distilled(1, 0.1, 0.1)
+    begun, piece = Distilled(0, 0.0, 0.0), Distilled(1, 0.1, 0.1)
     said: dict[str, list[Message]] = {
         "actor-0": [Ready(), Filled(slot)],
         "compressor": [Ready(), piece, Taken(), Done(cast(Any, None))],
-        "distiller-0": [Ready(), piece],
+        "distiller-0": [Ready(), begun, piece],
         "evaluator": [Ready(), Measured(2.0)],
     }
     try:

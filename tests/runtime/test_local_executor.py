@@ -19,7 +19,7 @@ from accerl.records import json_hash, read_json
 from controller.bundle.meta import git_revision
 from studies.jobs import cached
 from studies.jobs.cached import CachedExecutor, job_counts
-from studies.jobs.executor import Executor, Job, open_executor
+from studies.jobs.executor import Executor, Job, Outcome, open_executor, revisions
 from studies.jobs.local import LocalExecutor
 from studies.jobs.work import SCRATCH, Done, End, job_key
 from studies.progress import bar
@@ -180,20 +180,31 @@ def test_progress_says_of_all_that_run_while_they_do(
     assert (step["done"], step["running"], step["left"]) == (4, 0, 0)
 
 
+def test_revisions_are_those_of_the_results_that_are_given() -> None:
+    result: Any = None
+    given = [
+        Outcome(key=str(place), result=result, cpu_seconds=0.0, git_revision=by)
+        for place, by in enumerate(("0123abc", None, "4567def", "4567def"))
+    ]
+    found = revisions(given)
+    assert found == {"4567def": 2, "0123abc": 1, "unknown": 1}
+    assert next(iter(found)) == "4567def"
+
+
 def test_saved_results_of_other_code_are_told(
     tmp_path: Path, diary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = DiaryJob(number=1, diary=diary)
     with open_executor(tmp_path, 1) as executor:
-        executor.map([job])
-    (file,) = (tmp_path / "jobs").iterdir()
-    saved = json.loads(file.read_text())
-    saved["result"]["git_revision"] = "0123456789abcdef"
-    file.write_text(json.dumps(saved))
+        executor.map([job, DiaryJob(number=3, diary=diary)])  # that is not asked for again
+    for file in (tmp_path / "jobs").iterdir():
+        saved = json.loads(file.read_text())
+        saved["result"]["git_revision"] = "0123456789abcdef"
+        file.write_text(json.dumps(saved))
     with open_executor(tmp_path, 1) as executor:
         for _ in range(2):
             executor.map([job, DiaryJob(number=2, diary=diary)])
-        assert executor.runs_by["0123456789abcdef"] == 1
+        assert executor.runs_by["0123456789abcdef"] == 2
     printed = capsys.readouterr()
     told = " ".join((printed.out + printed.err).split())
     assert told.count("saved results are of other code than this (1 by 0123456)") == 1

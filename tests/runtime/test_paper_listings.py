@@ -22,6 +22,7 @@ from accerl.compress.pruning.criteria import PruneMethod
 from accerl.correct import ISCorrector, VTraceCorrector
 from accerl.envs.config import EnvConfig
 from accerl.errors import UserError
+from accerl.monitor.compliance import made_up_features
 from accerl.monitor.features import Features
 from accerl.monitor.strategies import KLThresholdStrategy, RewardGapStrategy
 from accerl.monitor.strategy import events_of, overrule, reject
@@ -192,7 +193,7 @@ class NotingMonitor(RewardMonitor):
         self.events.append({"overruled": decision.label})
 
 
-def test_a_rule_hears_what_a_run_reports() -> None:
+def test_a_rule_hears_what_a_run_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = AtariCNN(4, "net3")
     chain = chain_of(policy)
     acting = Acting(chain.policy, measures=False)
@@ -202,6 +203,9 @@ def test_a_rule_hears_what_a_run_reports() -> None:
     reject(acting, PRUNED)
     overrule(acting, Decision.of(IDENTITY))
     assert events_of(acting) == [{"rejected": PRUNED.label}, {"overruled": IDENTITY.label}]
+    monkeypatch.setattr(NotingMonitor, "decide", lambda *_: None)
+    with pytest.raises(UserError, match=r"strategy NotingMonitor: decide\(\) must return"):
+        acting.decide(made_up_features())
 
 
 @pytest.mark.parametrize("links", [[], [Eager()], [TorchScript()], [ONNX()]], ids=str)

@@ -17,6 +17,7 @@ from accerl.compress.engine import make_engine
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.records import read_metrics
+from accerl.runtime.process.messages import Distilled
 from accerl.runtime.ray.compressing import unpacked
 from accerl.runtime.ray.config import RayConfig
 from accerl.runtime.ray.roles import Started
@@ -149,21 +150,24 @@ def test_an_actor_that_lives_and_finishes_nothing_is_replaced(
 
 
 def test_who_finishes_work_is_known_to_do_so(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = RayRun(ray_catch(num_actors=1, eval_episodes=4))
+    run = RayRun(ray_catch(num_actors=1, num_distillers=1, eval_episodes=4))
     worked: list[str] = []
     monkeypatch.setattr(run._supervisor, "worked", lambda worker: worked.append(worker.name))
     monkeypatch.setattr(run.publishing, "handle", lambda *_: None)
     slot, *_ = run._slots.lend(0)
     (actor,), compressor, evaluator = run._actors, run.publishing.worker, run._evaluator
+    (distiller,) = run.publishing.distillers.workers
     assert evaluator is not None
     try:
         run._handle(actor, Call("collect", None, slot), None)
         for method in ("state", "work"):
             run._handle(compressor, Call(method, None), None)
+        for updates in (0, 3):  # waiting for weights is no work
+            run._handle(distiller, Call("distil", None), Distilled(updates, 0.1, 0.1))
         run._handle(evaluator, Call("measure", None), 2.0)
     finally:
         run.close()
-    assert worked == ["actor-0", "compressor", "evaluator"]
+    assert worked == ["actor-0", "compressor", "distiller-0", "evaluator"]
 
 
 def test_what_the_learner_does_off_the_clock_is_not_booked_with_a_death(

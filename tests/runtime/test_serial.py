@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from accerl.acting.actor import Actor
 from accerl.checkpoint import load_checkpoint, save_checkpoint
 from accerl.compress.quantization.quantize import CALIBRATION_STATES
 from accerl.presets import load_preset
@@ -19,6 +21,7 @@ from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial.clock import RealClock, VirtualClock
 from accerl.runtime.serial.run import SerialRun
 from accerl.spec import IDENTITY, CompressionSpec, Decision
+from accerl.weights import Publication
 from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch, weights_hash
 
 INT8 = CompressionSpec(bits=8)
@@ -290,6 +293,25 @@ def test_the_real_clock_charges_what_was_measured() -> None:
     assert report.learner_updates > 0
     assert all(report.phase_seconds[name] > 0.0 for name in ("env", "infer", "learn", "publish"))
     assert report.learner_return is not None
+
+
+def test_the_real_clock_charges_an_actor_for_making_its_engines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+
+    def load(actor: Actor, publication: Publication) -> None:
+        now[0] += 5.0
+
+    run = SerialRun(tiny_catch(eval_episodes=0), RealClock())
+    monkeypatch.setattr("accerl.runtime.serial.run.perf_counter", lambda: now[0])
+    monkeypatch.setattr(Actor, "load", load)
+    artifacts = [cast(Any, SimpleNamespace(spec=spec)) for spec in (IDENTITY, NET3)]
+    run.publishing.current = Publication(0, artifacts, [0.5, 0.5])
+    try:
+        assert run._load_newest(run.actors[0]) == 5.0
+    finally:
+        run.close()
 
 
 def test_what_this_machine_uses_is_reported_on_the_real_clock_only() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import zlib
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -11,61 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from accerl.compress.artifact import Artifact
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet, make_policy
-from accerl.spec import IDENTITY
-from accerl.weights import Mailbox, Publication, WeightVector
+from accerl.weights import Mailbox, WeightVector
+from tests.fixtures.runs.mailbox_readers import publication, read_until_stopped
 
 SMALL_BYTES = 6_000
 OBSERVATION = ObservationSpec((8,), "float32")
-
-
-def publication(number: int, most_bytes: int) -> Publication:
-    """Bytes that say which publication they belong to, of ever other lengths, and their CRC."""
-    size = most_bytes - 97 * (number * 31 % (most_bytes // 200))
-    body = bytes([number % 251]) * size
-    payload = zlib.crc32(body).to_bytes(4, "little") + body
-    return Publication(number, [Artifact(IDENTITY, number, "onnx", payload)], [1.0])
-
-
-def problem(read: Publication, most_bytes: int) -> str | None:
-    """Return what is wrong with a publication that was read."""
-    payload = read.artifacts[0].payload
-    if payload != publication(read.number, most_bytes).artifacts[0].payload:
-        return f"publication {read.number} holds {sorted(set(payload[4:]))}, {len(payload)} bytes"
-    if zlib.crc32(payload[4:]) != int.from_bytes(payload[:4], "little"):
-        return f"publication {read.number} has another checksum"
-    if read.artifacts[0].version != read.number:
-        return f"publication {read.number} says that it is {read.artifacts[0].version}"
-    return None
-
-
-def read_until_stopped(
-    handle: dict[str, Any], most_bytes: int, enough: int, pipe: Connection
-) -> None:
-    """Read as fast as possible; say when `enough` numbers were seen, and then what was wrong."""
-    mailbox = Mailbox(**handle)
-    problems: list[str] = []
-    last, distinct = -1, 0
-    pipe.send("ready")
-    while not pipe.poll():
-        try:
-            read = mailbox.get()
-            found = problem(read, most_bytes)
-        except LookupError:
-            continue
-        except Exception as error:  # whatever a mixture of bytes provokes must be reported
-            problems.append(repr(error)[:200])
-            continue
-        if found or read.number < last:
-            problems.append(found or f"publication {read.number} after {last}")
-        if read.number != last:
-            distinct, last = distinct + 1, read.number
-            if distinct == enough:
-                pipe.send("enough")
-    pipe.send((problems[:5], len(problems), distinct, last))
-    mailbox.close()
 
 
 def stress(publications: int, readers: int, most_bytes: int, *, enough: int, checked: bool) -> None:

@@ -99,8 +99,8 @@ class Beginnings:
     ) -> Policy:
         """Return a network for `key`.
 
-        That of a sparsity begins as a copy of the learner, or of what was distilled for the
-        nearest lower sparsity, whichever has the lower KL on held-out states.
+        With `start` "learner", that of a sparsity begins as a copy of the learner, or of what was
+        distilled for the nearest lower sparsity, whichever has the lower KL on held-out states.
 
         Args:
             key: which.
@@ -140,7 +140,7 @@ class Beginnings:
             _require_smaller(net, policy, key.student)
             if copied:
                 self._imitate(net, policy, obs)
-        if key.sparsity or key.student == "original":
+        if key.sparsity:
             net = prune(net, key.sparsity, self._method(net), obs=obs)
         return net
 

@@ -26,6 +26,7 @@ HELD_OUT = 16
 CHECKPOINT_BYTES = 32 << 20
 """of the newest states that a checkpoint holds: all of them in small games"""
 _HEADER = ("states", "states_claimed", "frames", "frames_claimed", "first")
+_STATES, _STATES_CLAIMED, _FRAMES, _FRAMES_CLAIMED, _FIRST = range(len(_HEADER))
 
 
 class StateBatch(NamedTuple):
@@ -107,12 +108,12 @@ class StateRing:
     @property
     def total(self) -> int:
         """States that were ever added."""
-        return int(self._header[0])
+        return int(self._header[_STATES])
 
     @property
     def first(self) -> int:
         """Number of the oldest state that is there."""
-        return int(self._header[4])
+        return int(self._header[_FIRST])
 
     def __len__(self) -> int:
         return self.total - self.first
@@ -136,7 +137,7 @@ class StateRing:
         count, states = int(is_new.sum()), steps * envs
         if count > self._frames_kept or states > self.capacity:
             raise ValueError(f"a rollout of {states} states does not fit a ring of {self.capacity}")
-        start = int(self._header[2])
+        start = int(self._header[_FRAMES])
         last = start - 1 + np.cumsum(by_env, dtype=np.int64).reshape(by_env.shape)[:, :, -1]
         self._claim(states, start + count)
         frames = pieces.transpose(1, 0, 2, 3)[by_env]
@@ -145,8 +146,8 @@ class StateRing:
         _write(self._arrays["last_frame"], number, last.reshape(-1))
         _write(self._arrays["version"], number, np.full(states, version, np.int64))
         _write(self._arrays["logits"], number, logits.transpose(1, 0, 2).reshape(states, -1))
-        self._header[2] = start + count
-        self._header[0] = number + states
+        self._header[_FRAMES] = start + count
+        self._header[_STATES] = number + states
 
     def _claim(self, states: int, frames: int) -> None:
         """Let go of the states that what is about to be written takes the place of."""
@@ -154,8 +155,8 @@ class StateRing:
         first = max(self.first, total - self.capacity)
         while first < self.total and self._oldest_frame(first) < frames - self._frames_kept:
             first += 1
-        self._header[4] = min(first, self.total)
-        self._header[1], self._header[3] = total, frames
+        self._header[_FIRST] = min(first, self.total)
+        self._header[_STATES_CLAIMED], self._header[_FRAMES_CLAIMED] = total, frames
 
     def _oldest_frame(self, number: int) -> int:
         return int(self._arrays["last_frame"][number % self.capacity]) - self.stack + 1
@@ -204,15 +205,18 @@ class StateRing:
         obs = self._arrays["frames"][wanted].reshape(len(numbers), *self.observation.shape)
         batch = StateBatch(obs, self._arrays["logits"][slots], self._arrays["version"][slots])
         oldest, newest = int(numbers.min()), int(numbers.max())
-        kept = oldest >= int(self._header[1]) - self.capacity and newest < self.total
-        whole = int(last.min()) - self.stack + 1 >= int(self._header[3]) - self._frames_kept
+        kept = oldest >= int(self._header[_STATES_CLAIMED]) - self.capacity and newest < self.total
+        whole = (
+            int(last.min()) - self.stack + 1
+            >= int(self._header[_FRAMES_CLAIMED]) - self._frames_kept
+        )
         return batch if kept and whole else None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the newest states, as many as a checkpoint holds, as a plain tree."""
         frame_bytes = self._arrays["frames"][0].nbytes
         most = max(int(CHECKPOINT_BYTES / (frame_bytes * FRAMES_PER_STATE)), 1)
-        total, frames = self.total, int(self._header[2])
+        total, frames = self.total, int(self._header[_FRAMES])
         first = max(self.first, total - most)
         numbers = np.arange(first, total)
         oldest = self._oldest_frame(first) if len(numbers) else frames
@@ -249,12 +253,15 @@ class StateRing:
 def kept_states(observation: ObservationSpec, wanted: int, samples: int) -> int:
     """Return how many states a ring must hold so that every rollout fits into it.
 
+    Before one is added, the states that it takes the place of are let go of: there must be others
+    for who draws meanwhile.
+
     Args:
         observation: of the states; of a stack, all frames may be new.
         wanted: states, at least.
         samples: states of a rollout.
     """
-    return max(wanted, samples * stack_size(observation))
+    return max(wanted, samples * max(stack_size(observation), 2))
 
 
 def ring_bytes(observation: ObservationSpec, num_actions: int, capacity: int) -> int:

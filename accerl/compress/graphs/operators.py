@@ -199,8 +199,8 @@ def _slice(op: Op, graph: Builder, tensor: Tensors) -> str:
 
 
 def _select(op: Op, graph: Builder, tensor: Tensors) -> str:
-    axis = len(op.shape) + 1 if op.args["dim"] == -1 else op.args["dim"]
-    if axis < 1:
+    axis = op.args["dim"] % (len(op.shape) + 2)  # the input has one more axis than the output
+    if axis == 0:
         raise Unsupported("along the states")
     index = graph.fixed(f"{op.name}.index", np.array(op.args["index"], np.int64))
     return graph.add("Gather", [tensor(_first(op)), index], op.name, axis=axis)

@@ -29,9 +29,10 @@ class PruneMethod:
     """
 
     criterion: str = "l1"
-    """l1 or l2: norm of a unit's weights and bias; taylor: first-order change of the loss without
-    it (Molchanov et al. 2019; needs gradients); geometric-median: distance to all other units of
-    its layer (He et al. 2019: what lies amid the others can be replaced by them); random"""
+    """l1 or l2: sum of the absolute values, or of the squares, of a unit's weights and bias;
+    taylor: first-order change of the loss without it (Molchanov et al. 2019; needs gradients);
+    geometric-median: distance to all other units of its layer (He et al. 2019: what lies amid the
+    others can be replaced by them); random"""
     budget: str = "uniform"
     """uniform: the same fraction of every layer; global: the lowest scores of the whole network,
     each divided by its layer's mean, but never more than nine tenths of a layer"""

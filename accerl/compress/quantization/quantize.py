@@ -1,7 +1,7 @@
 """Static INT8: activation ranges from recorded states, per-channel symmetric weights.
 
-Activations are unsigned with zero point 0 (every hidden layer ends in a ReLU, and clipping at 0
-*is* that ReLU), weights are signed with zero point 0: the pair that AVX-512 VNNI multiplies.
+Activations are unsigned; behind a ReLU their zero point is 0, and clipping at 0 *is* that ReLU.
+Weights are signed with zero point 0: the pair that AVX-512 VNNI multiplies.
 """
 
 from __future__ import annotations

@@ -95,9 +95,10 @@ class RangeTracker:
             UserError: there are no states, or something is NaN or infinite.
         """
         require_states(obs)
-        outputs, features = _outputs(net, obs)
+        layers, states = body_layers(net), torch.from_numpy(np.ascontiguousarray(obs))
+        outputs, features = layer_outputs(net, states, rounded_layers(layers))
         ranges = self.update(obs, outputs, len(outputs))
-        unused = [(0.0, 0.0)] * (len(body_layers(net)) - len(outputs))
+        unused = [(0.0, 0.0)] * (len(layers) - len(outputs))
         return ActivationRanges(ranges.input, (*ranges.layers, *unused), features)
 
     def update(self, obs: np.ndarray, outputs: Iterable[Tensor], count: int) -> ActivationRanges:
@@ -129,7 +130,7 @@ class RangeTracker:
 
     def _seen(self, values: Tensor, histogram: _Histogram) -> Range:
         """Return the range of `values`, clipped where that takes no histogram."""
-        pair = _finite_range(values)
+        pair = finite_range(values)
         if self.method.name == "entropy":
             histogram.add(values, self.method.memory)
         if self.method.name == "percentile":
@@ -215,18 +216,25 @@ def _information_lost(counts: np.ndarray, bins: int) -> float:
     return float((p * np.log(p / q)).sum())
 
 
-def _outputs(net: PolicyNet, obs: np.ndarray) -> tuple[list[Tensor], Tensor]:
-    """Return what each layer that is rounded puts out behind its ReLU, and what then follows."""
+@torch.no_grad()
+def layer_outputs(net: PolicyNet, states: Tensor, count: int) -> tuple[list[Tensor], Tensor]:
+    """Return what each of the first `count` layers puts out behind its ReLU, and what follows.
+
+    Args:
+        net: in float32.
+        states: recorded ones [N, *shape].
+        count: of layers of the body, from the first on.
+
+    Returns:
+        One tensor for each layer, and what enters the layer that follows them [N, F].
+    """
     found: list[Tensor] = []
-    layers = body_layers(net)
-    with torch.no_grad():
-        states = torch.from_numpy(np.ascontiguousarray(obs))
-        hidden = net.scale(states.to(net.device))
-        for layer in layers[: rounded_layers(layers)]:
-            hidden = layer.module(hidden.flatten(1) if layer.flatten else hidden)
-            if layer.relu:
-                hidden = hidden.relu_()
-            found.append(hidden)
+    hidden = net.scale(states.to(net.device))
+    for layer in body_layers(net)[:count]:
+        hidden = layer.module(hidden.flatten(1) if layer.flatten else hidden)
+        if layer.relu:
+            hidden = hidden.relu_()
+        found.append(hidden)
     return found, hidden.flatten(1)
 
 
@@ -256,7 +264,12 @@ def _input_range(obs: np.ndarray) -> Range:
     return low - margin if low < 0.0 else 0.0, high + margin if high > 0.0 else 0.0
 
 
-def _finite_range(values: Tensor) -> Range:
+def finite_range(values: Tensor) -> Range:
+    """Return (low, high) of values and zero.
+
+    Raises:
+        UserError: a value is NaN or infinite: training has diverged.
+    """
     low, high = map(float, values.aminmax())  # NaN if there is one
     if not (math.isfinite(low) and math.isfinite(high)):
         raise UserError(

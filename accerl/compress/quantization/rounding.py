@@ -14,7 +14,13 @@ from torch.nn.utils.parametrize import is_parametrized
 from accerl.compress.distillation.trainer import FixedStates, StateSource, distillation_loss
 from accerl.compress.layers import apply_layer, body_layers
 from accerl.compress.quantization.quantize import affine
-from accerl.compress.quantization.ranges import ActivationRanges, Range, rounded_layers
+from accerl.compress.quantization.ranges import (
+    ActivationRanges,
+    Range,
+    finite_range,
+    layer_outputs,
+    rounded_layers,
+)
 from accerl.errors import CannotCompressError, require
 from accerl.networks.policy_net import PolicyNet
 
@@ -85,22 +91,18 @@ def _rounded_weight(module: nn.Conv2d | nn.Linear, bits: int) -> Tensor:
     return affine_rounded(module.weight, bits, per_channel=isinstance(module, nn.Conv2d))
 
 
-@torch.no_grad()
 def hidden_ranges(net: PolicyNet, states: Tensor) -> list[Range]:
     """Return (low, high) of what each layer of the body puts out behind its ReLU.
 
     Args:
         net: in float32.
         states: recorded ones [N, *shape].
+
+    Raises:
+        UserError: a layer puts out NaN or infinite values: training has diverged.
     """
-    found: list[Range] = []
-    hidden = net.scale(states)
-    for layer in body_layers(net):
-        hidden = apply_layer(layer, hidden, layer.module.weight, layer.module.bias)
-        hidden = hidden.relu() if layer.relu else hidden
-        low, high = map(float, hidden.aminmax())
-        found.append((min(low, 0.0), max(high, 0.0)))
-    return found
+    outputs, _ = layer_outputs(net, states, len(body_layers(net)))
+    return [finite_range(values) for values in outputs]
 
 
 def simulated_outputs(

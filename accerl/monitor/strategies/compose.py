@@ -13,11 +13,13 @@ from accerl.monitor.strategies.threshold import KLThresholdStrategy, RewardGapSt
 from accerl.monitor.strategy import (
     Strategy,
     bind_rule,
+    decide,
     explanation_of,
     fires,
     needs_of,
     overrule,
     reject,
+    reset,
     specs_of,
 )
 from accerl.spec import CompressionSpec, Decision
@@ -90,11 +92,11 @@ class FirstThatFires(HandSetStrategy):
     def reset(self) -> None:
         """Reset every rule."""
         for rule in self.rules:
-            rule.reset()
+            reset(rule)
 
     def decide(self, features: Features) -> Decision:
         """Return the decision of the first rule that fires; the others learn what acts instead."""
-        decisions = [rule.decide(features) for rule in self.rules]
+        decisions = [decide(rule, features) for rule in self.rules]
         pairs = zip(self.rules, decisions, strict=True)
         acts = next((decision for rule, decision in pairs if fires(rule)), decisions[-1])
         for rule, decision in zip(self.rules, decisions, strict=True):

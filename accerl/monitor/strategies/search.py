@@ -38,7 +38,7 @@ class Levels(Protocol):
 
     @property
     def graph(self) -> str:
-        """What every spec runs in."""
+        """The graph of the specs of `all_specs`; all other suggested ones have graph "onnx"."""
         ...
 
 
@@ -60,7 +60,10 @@ def suggest_spec(trial: optuna.Trial, actions: Levels, name: str) -> dict[str, A
 
 
 def suggest_pair(trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
-    """Return an aggressive and a conservative spec, which are never the same."""
+    """Return an aggressive and a conservative spec, which are never the same.
+
+    The aggressive one has 8 bits in ONNX Runtime, whatever `actions` lists.
+    """
     aggressive = CompressionSpec(
         student=trial.suggest_categorical("student", list(actions.students)),
         sparsity=trial.suggest_categorical("sparsity", list(actions.sparsities)),

@@ -36,7 +36,9 @@ _MANY = 64  # pieces: as good as no limit
 def learner_busy(work: Work, state: Steady) -> float:
     """Return the seconds of the learner's process, per env step."""
     own = state.learning / work.rollout + state.copying
-    return own if work.wiring.compressor else own + state.publishing + state.distilling
+    if work.wiring.compressor:
+        return own
+    return own + state.publishing + state.sending + state.distilling
 
 
 def learner_limits(work: Work, state: Steady) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from accerl.acting.actor import Actor
-from accerl.acting.rollout import Rollout, RolloutShape
+from accerl.acting.rollout import ACTING_SECONDS, Rollout, RolloutShape
 from accerl.config import RunConfig
 from accerl.envs import EnvConfig, Envs, make_envs
 from accerl.errors import UserError
@@ -155,7 +155,9 @@ def act(
         """Return microseconds per step and environment: env, infer, write."""
         rollout = next(rollouts)
         actor.collect(rollout)
-        return [float(seconds) * 1e6 / rollout.action.size for seconds in rollout.header[2:5]]
+        return [
+            float(seconds) * 1e6 / rollout.action.size for seconds in rollout.header[ACTING_SECONDS]
+        ]
 
     try:
         while True:

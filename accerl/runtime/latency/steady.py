@@ -14,7 +14,8 @@ step of the whole pipeline, q publications per env step and c copies of the lear
     w_learner    = reuse learn + copy c, and on a GPU
                    reuse learn + copy c + sum_n min(w_distiller, reuse learn),
 
-because who distils on the GPU gets as much of it as the learner. Rollouts of b bytes an env step
+because who distils on the GPU gets as much of it as the learner. A learner that compresses itself
+does w_compressor too, and waits for send q, which takes no core. Rollouts of b bytes an env step
 that travel from H machines, u bytes a second from each, with s slots an actor, take
 
     w_upload = b / (H u),
@@ -44,7 +45,7 @@ begins first. Of G groups that are busy in a share a of the time each, the whole
 throughout, and one is in the rest of it, from when it gets its slot back. The compressor and
 distillers begin after an update: where the learner limits, with the cycle. Of what the GPU
 computes, only the share `gpu_core` is taken from the cores, and it takes max(1, gpu_core s) times
-as long. Publishing holds nobody up: weights are only older when they act. One publication is under
+as long. A compressor holds nobody up: weights are older when they act. One publication is under
 way at a time. A compressor that does not distil begins it after an update, so that the updates
 between two are a whole number; one that does lets a piece of m updates come first:
 
@@ -123,8 +124,9 @@ class Steady:
     age: float  # seconds
     age_updates: float
     actors_slower: float  # that actors take so many times as long as `Work` says
-    copying: float  # seconds on the clock per env step, as are the next two
+    copying: float  # seconds on the clock per env step, as are the next three
     publishing: float  # without sending
+    sending: float  # of a learner that compresses itself: it waits meanwhile
     distilling: float  # of all who distil together
     distilled: float  # core-seconds per env step, of all together
 
@@ -271,16 +273,13 @@ class Work:
         if wiring.on_gpu and wiring.compressor:
             learn += sum(min(distilling, self.learn) for _, distilling in helpers)
         cpu, gpu = (copy, learn) if wiring.on_gpu else (copy + learn, 0.0)
-        learner = learn + copy
-        distilled = 0.0
+        learner, sending, distilled = learn + copy, 0.0, 0.0
         if not wiring.compressor:
             learner, helpers, distilled = learner + publish + distill, [], distill
             gpu += distill if wiring.on_gpu else 0.0
-            cpu = learner - gpu
-        uploading = self.uploading(actor)
+            cpu, sending = learner - gpu, self.send * q
         idle = waits / (wiring.actors * self.rollout)
-        waiting = actor + idle
-        seconds, slowdown = self._shared(actor, idle, cpu, gpu, helpers)
+        seconds, slowdown = self._shared(actor, idle, cpu, gpu, sending, helpers)
         on_gpu = max(1.0, wiring.gpu_core * slowdown) if wiring.on_gpu else slowdown
         for publishing, distilling in helpers:
             distilled += min(distilling, max(seconds - slowdown * publishing, 0.0) / on_gpu)
@@ -288,8 +287,8 @@ class Work:
         age = self.copy + (piece + self.publish) * slowdown + self.send
         return Steady(
             seconds=seconds,
-            learner_is_slowest=learner >= actor,
-            waits_for_upload=uploading > max(waiting, learner),
+            learner_is_slowest=learner + sending >= actor,
+            waits_for_upload=self.uploading(actor) > max(actor + idle, learner + sending),
             slowdown=slowdown,
             acting=actor * slowdown * wiring.actors * self.rollout + waits,
             learning=learn * on_gpu * self.rollout,
@@ -299,6 +298,7 @@ class Work:
             actors_slower=slowdown if wiring.group_cores else 1.0,
             copying=slowdown * copy,
             publishing=slowdown * publish,
+            sending=sending,
             # On a GPU, who distils waits for the learner as long as the learner does for it.
             distilling=on_gpu * (distilled + learn - self.learn),
             distilled=distilled,
@@ -310,6 +310,7 @@ class Work:
         idle: float,
         cpu: float,
         gpu: float,
+        sending: float,
         helpers: Sequence[tuple[float, float]],
     ) -> tuple[float, float]:
         """Return seconds per env step, and s, as all share the cores.
@@ -319,6 +320,7 @@ class Work:
             idle: what waiting adds to it.
             cpu: w_learner, what cores do of it.
             gpu: w_learner, what a GPU does of it.
+            sending: for which the learner waits besides.
             helpers: of each, w_compressor for publishing and w_distiller.
         """
         wiring = self.wiring
@@ -326,7 +328,7 @@ class Work:
         for _ in range(_SHARING_ROUNDS):
             on_gpu = max(1.0, wiring.gpu_core * slower)
             acts = slower * actor if wiring.group_cores else actor
-            seconds = max(acts + idle, slower * cpu + on_gpu * gpu, self.uploading(acts))
+            seconds = max(acts + idle, slower * cpu + on_gpu * gpu + sending, self.uploading(acts))
             computing = on_gpu * gpu / seconds  # processes for which the GPU computes
             busy = [min(slower * cpu / seconds, 1.0)]
             for publishing, distilling in helpers:

@@ -43,11 +43,6 @@ class Mistake(Message):
 
 
 @dataclass(frozen=True)
-class News(Message):
-    """Something has happened that the receiver looks for itself."""
-
-
-@dataclass(frozen=True)
 class Fill(Message):
     """To an actor: fill these slots, in order."""
 
@@ -191,7 +186,7 @@ class Leave(Message):
 MESSAGES: dict[str, type[Message]] = {
     kind.__name__: kind
     for kind in (
-        *(Ready, Mistake, News, Fill, Filled, Act, Timed, Hello, AskState, State),
+        *(Ready, Mistake, Fill, Filled, Act, Timed, Hello, AskState, State),
         *(Distil, Distilled, Publish, Taken, Done, Shadowed, Measure, Measured),
         *(Join, Joining, Learn, Leave),
     )

@@ -235,7 +235,9 @@ class ProcessRun(ParallelRun[Worker]):
             self._handle(worker, message)
 
     def _handle(self, worker: Worker, message: Message) -> None:
-        if isinstance(message, WORK.get(worker.role, ())):
+        # A new distiller says at first that it has distilled nothing: that is no work.
+        nothing = isinstance(message, Distilled) and not message.updates
+        if isinstance(message, WORK.get(worker.role, ())) and not nothing:
             self._supervisor.worked(worker)
         if worker.role == "actor":
             assert worker.index is not None

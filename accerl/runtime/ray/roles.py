@@ -66,6 +66,7 @@ class RolloutActor(Reachable):
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._news: np.ndarray | None = None  # the newest publication, unless it acts already
+        self._newest = -1  # its number
         self._tags: list[Tag] = []  # of what acts
         self._settled = -1  # number of the newest one that nobody need wait for
 
@@ -95,11 +96,11 @@ class RolloutActor(Reachable):
     def news(self, number: int, publication: np.ndarray | None) -> None:
         """Act with a publication from the next rollout on; None: what acts already serves on."""
         with self._changed:
-            if number <= self._settled:
-                return  # of a compressor that has died meanwhile
-            if publication is not None:
-                self._news = publication
-            self._settled = number
+            # Older ones are of a compressor that has died meanwhile. Who is new may hear that what
+            # acts already serves on before it is sent that.
+            if publication is not None and number > self._newest:
+                self._news, self._newest = publication, number
+            self._settled = max(self._settled, number)
             self._changed.notify_all()
 
     def collect(self, publication: int) -> Collected:

@@ -18,6 +18,7 @@ from accerl.learner.learner import UpdateStats
 from accerl.networks.graph_policy import count_macs
 from accerl.runtime.parallel import PUBLISHING, ParallelRun
 from accerl.runtime.parts import Parts
+from accerl.runtime.process.messages import Distilled
 from accerl.runtime.process.supervise import Supervisor
 from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.publishing.orders import PublicationOrders
@@ -194,7 +195,7 @@ class RayRun(ParallelRun[RayWorker]):
         if isinstance(answer, Started):
             self._is_ready(worker, answer)
             return
-        if call.method in WORK:
+        if call.method in WORK and not _only_waited(answer):
             self._supervisor.worked(worker)
         if worker.role == "actor":
             assert worker.index is not None
@@ -297,3 +298,8 @@ def _let_torch_read_only() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.from_numpy(array)
+
+
+def _only_waited(answer: Any) -> bool:
+    """Return whether an answer is that of a distiller that waits for weights."""
+    return isinstance(answer, Distilled) and not answer.updates

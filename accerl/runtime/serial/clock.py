@@ -21,7 +21,7 @@ class ActSeconds(NamedTuple):
 class RealClock:
     """Says how many core-seconds an operation took: as measured, as if processes had overlapped.
 
-    What does not happen in one process (loading, copying, sending) is not charged.
+    What does not happen in one process (copying, sending) is not charged.
     """
 
     def wiring(self, runtime: RuntimeConfig) -> Wiring:
@@ -34,9 +34,9 @@ class RealClock:
         """Charge one rollout: `steps` steps of `batch` environments."""
         return measured
 
-    def load(self, spec: CompressionSpec) -> float:
-        """Charge what an actor needs to begin to act with a publication."""
-        return 0.0
+    def load(self, spec: CompressionSpec, measured_seconds: float) -> float:
+        """Charge what an actor needs to begin to act with one spec of a publication."""
+        return measured_seconds
 
     def learn(self, samples: int, measured_seconds: float) -> float:
         """Charge one learner update that processed `samples` samples (reuse counted)."""
@@ -94,7 +94,7 @@ class VirtualClock:
         env, infer, write = self.profile.act_seconds(spec, batch, self.infer_batch)
         return ActSeconds(env * steps, infer * steps, write * steps)
 
-    def load(self, spec: CompressionSpec) -> float:
+    def load(self, spec: CompressionSpec, measured_seconds: float) -> float:
         """See `RealClock.load`."""
         return self.profile.load_seconds(spec)
 

@@ -21,7 +21,7 @@ import torch
 
 from accerl.acting.actor import Actor
 from accerl.acting.evaluate import Evaluator
-from accerl.acting.rollout import Rollout, RolloutShape
+from accerl.acting.rollout import ACTING_SECONDS, CORE_SECONDS, Rollout, RolloutShape
 from accerl.compress.compressor import FIRST_STATES, Compressor
 from accerl.compress.distillation.state_ring import StateRing, kept_states
 from accerl.config import RunConfig
@@ -45,7 +45,6 @@ from accerl.runtime.slots import Slots
 from accerl.runtime.wiring import UPLINK
 from accerl.seeds import Role, torch_generator
 from accerl.spec import IDENTITY, Decision
-from accerl.weights import Publication
 
 
 class SerialRun:
@@ -317,22 +316,23 @@ class SerialRun:
         modelled.actor.collect(rollout)
         spec = self.orders.tag(rollout.publication, rollout.spec_index).spec
         steps, envs = rollout.action.shape
-        measured = ActSeconds(*map(float, rollout.header[2:5]))
-        charged = self.clock.act(spec, steps, envs, measured)
-        rollout.header[2:5] = charged
+        measured = ActSeconds(*map(float, rollout.header[ACTING_SECONDS]))
+        rollout.header[ACTING_SECONDS] = charged = self.clock.act(spec, steps, envs, measured)
         if not self._measures:
-            rollout.header[5] = sum(charged)
+            rollout.header[CORE_SECONDS] = sum(charged)
         modelled.filling, modelled.charged = slot, load_seconds + sum(charged)
         self.servers.work(server, modelled.charged, cores=self._wiring.group_cores)
 
     def _load_newest(self, actor: Actor) -> float:
         """Have an actor act with the newest publication; return the seconds to be charged."""
         newest = self.publishing.current
-        assert isinstance(newest, Publication)
+        assert newest is not None
         if actor.publication_number == newest.number:
             return 0.0
+        before = perf_counter()
         actor.load(newest)
-        return sum(self.clock.load(artifact.spec) for artifact in newest.artifacts)
+        each = (perf_counter() - before) / len(newest.artifacts)
+        return sum(self.clock.load(artifact.spec, each) for artifact in newest.artifacts)
 
     def _actor_finished(self, index: int, seconds: float) -> None:
         """An actor has filled its slot, or its patience has ended."""
@@ -340,7 +340,7 @@ class SerialRun:
         if modelled.filling is not None:
             # It took longer than it was charged if it had to share its core.
             slower = seconds / modelled.charged if modelled.charged else 1.0
-            self._rollouts[modelled.filling].header[2:5] *= slower
+            self._rollouts[modelled.filling].header[ACTING_SECONDS] *= slower
             if self._wiring.hosts:
                 seconds = self.clock.upload(self.shape.samples)
                 self._uplinks.send(index, modelled.filling, seconds)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import altair as alt
 
+from analysis import formats
 from analysis.figures.parts import (
     COUNT_AXIS,
     lines_by,
@@ -21,11 +23,13 @@ from analysis.figures.parts import (
 from analysis.figures.theme import BASELINE_COLOUR, COLOURS, DASHES, Figure
 
 STAGES = ("exploration", "improving", "convergence")
+SHAPES = dict(zip(STAGES, ("circle", "triangle-up", "square"), strict=True))
 COSTS = {
-    "seconds_ratio": "seconds",
-    "core_seconds_ratio": "processor seconds",
-    "env_steps_ratio": "env steps",
+    "seconds_ratio": ("seconds", COLOURS[0], "circle"),
+    "core_seconds_ratio": ("processor seconds", COLOURS[4], "diamond"),
+    "env_steps_ratio": ("env steps", BASELINE_COLOUR, "square"),
 }
+"""what is compared with the baseline's, and its marks"""
 MANY = 4
 """panels, above which they are small"""
 LEAST_KL_NATS = 1e-3
@@ -34,6 +38,8 @@ MEASURED = "measured"
 BOUNDS = {"": MEASURED, ">": "at least", "<": "at most", "~": "about"}
 """what a mark before an estimate says, see `studies.learning.curve.Ratios.bound`"""
 AXES = {"env_steps": "Env steps", "seconds": "Seconds of the machine's clock"}
+PARTS = {"env": "environment", "agent": "actors' inference", "learner": "learner"}
+"""of a step, as the figure calls them"""
 
 
 def paper_figures(result: Mapping[str, Any]) -> list[Figure]:
@@ -42,6 +48,27 @@ def paper_figures(result: Mapping[str, Any]) -> list[Figure]:
     Args:
         result: of one figure.
     """
+    return [
+        make_figure(each.name, result["title"], each.caption, each.draw(), each.table)
+        for each in _pictures(result)
+    ]
+
+
+def paper_captions(result: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is to be said below each of these pictures, by their names."""
+    return {each.name: each.caption for each in _pictures(result)}
+
+
+class _Picture(NamedTuple):
+    """A figure that is not drawn yet, which takes much longer than its caption."""
+
+    name: str
+    caption: str
+    table: Sequence[Mapping[str, Any]]
+    draw: Callable[[], Any]
+
+
+def _pictures(result: Mapping[str, Any]) -> list[_Picture]:
     if "split" in result:
         return [_split(result)]
     table = _table(result)
@@ -107,12 +134,14 @@ def _lines(table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return lines_by("label", colours, [DASHES[index % len(DASHES)] for index in range(len(labels))])
 
 
-def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis: str) -> Figure:
+def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis: str) -> _Picture:
     found = [
         _Panel(name, _domain([row["score"] for row in table if row["game"] == game]))
         for name, game in dict.fromkeys((row["panel"], row["game"]) for row in table)
     ]
     lines = _lines(table)
+    begun = values_of(table, "stage")
+    stages = {stage: mark for stage, mark in SHAPES.items() if stage in begun}
     ticks = COUNT_AXIS if len(found) <= MANY else {**COUNT_AXIS, "tickCount": 3}
 
     def draw(panel: _Panel, y_title: str | None) -> Any:
@@ -121,9 +150,9 @@ def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis:
         y = alt.Y("score:Q").title(y_title).scale(domain=panel.domain, nice=False)
         rows = marks("panel", panel.name).transform_filter("datum.score != null")
         shown = _runs_and_mean(rows, x, y, axis, "score", lines)
-        if result["shows_stages"]:
+        if stages:
             begins = rows.transform_filter("datum.stage != null")
-            shapes = alt.Scale(domain=STAGES, range=["circle", "triangle-up", "square"])
+            shapes = alt.Scale(domain=[*stages], range=[*stages.values()])
             stage = alt.Shape("stage:N").scale(shapes).title("begins")
             dots = begins.mark_point(filled=True, size=60, opacity=1).encode(x=x, y=y, shape=stage)
             shown = alt.layer(shown, dots.encode(color=alt.value(COLOURS[4])))
@@ -133,8 +162,7 @@ def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis:
             shown = alt.layer(shown, dots.encode(x=x, y=y, color=alt.value(COLOURS[4])))
         return shown
 
-    caption = f"The paper: {result['claim']} Thin lines are runs, thick ones their means; a score "
-    caption += "is a mean of 20 episodes."
+    caption = "Thin lines are runs, thick ones their means; a score is a mean of 20 episodes."
     if result["shows_stages"]:
         caption += " Marks: where the stage detector says that a stage begins."
     if result["shows_switches"]:
@@ -142,11 +170,10 @@ def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis:
         caption += " Triangles: where the rule changes its decision"
         caption += "." if switched else ", which it never does here."
     name = f"{result['figure']}-by-{axis.replace('_', '-')}"
-    chart = _grid(found, draw, "Score of the actors")
-    return make_figure(name, result["title"], caption, chart, table)
+    return _Picture(name, caption, table, partial(_grid, found, draw, "Score of the actors"))
 
 
-def _kl(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> Figure:
+def _kl(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> _Picture:
     bound = result["bound_kl_max_nats"]
     values = [*(row["kl_max"] for row in table), bound]
     domain = [10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values)))]
@@ -161,10 +188,10 @@ def _kl(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> Figure
         return alt.layer(shown, rule)
 
     found = [_Panel(name, domain) for name in values_of(table, "panel")]
-    caption = f"The paper: {result['claim']} Thin lines are runs, thick ones their means; dashed: "
-    caption += f"the bound of {bound:g} nats. Less than {LEAST_KL_NATS:g} is drawn there."
-    chart = _grid(found, draw, "Largest KL, nats")
-    return make_figure(f"{result['figure']}-kl-max", result["title"], caption, chart, table)
+    caption = f"Thin lines are runs, thick ones their means; dashed: the bound of {bound:g} nats. "
+    caption += f"A KL below {LEAST_KL_NATS:g} nats is drawn as that."
+    chart = partial(_grid, found, draw, "Largest KL, nats")
+    return _Picture(f"{result['figure']}-kl-max", caption, table, chart)
 
 
 class _Panel(NamedTuple):
@@ -220,33 +247,51 @@ def _costs_table(result: Mapping[str, Any]) -> list[dict[str, Any]]:
             "high": line[name]["high"],
             "bound": BOUNDS[line[name]["bound"]],
             "reached": f"{line[name]['reached']} of {line[name]['runs']}",
+            "runs": line[name]["runs"],
         }
         for panel in result["panels"]
         for machine, known in panel["machines"].items()
         for line in known["lines"]
         if line["label"] != panel["baseline"]
-        for name, what in COSTS.items()
+        for name, (what, _, _) in COSTS.items()
         if line[name] is not None
     ]
 
 
-def _costs(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> Figure:
-    x = alt.X("ratio:Q").title("Over the baseline's, to the same score").scale(zero=True)
-    x = x.axis(tickCount=6, format="~g")
-    colour = point_colour("what", [*COSTS.values()], [COLOURS[0], COLOURS[4], BASELINE_COLOUR])
-    shape = alt.Shape("what:N").scale(
-        domain=[*COSTS.values()], range=["circle", "diamond", "square"]
-    )
+def _costs(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> _Picture:
     labels = values_of(table, "label")
     # A row is a game; where several lines are compared, each has rows of its own.
     named = [
         {**row, "row": f"{row['game']}, {row['label']}" if len(labels) > 1 else row["game"]}
         for row in table
     ]
+    baseline = result["panels"][0]["baseline"]
+    runs = {row["runs"] for row in table}
+    pairs = formats.counted(max(runs), "pair")
+    pairs = pairs if len(runs) == 1 else f"{min(runs)} to {pairs}"
+    caption = f"What {', '.join(labels)} takes to the score of {baseline}, over what {baseline} "
+    caption += f"takes: left of 1 is less. A mark is the geometric mean of {pairs} of runs with "
+    caption += "the same seed (pairs of which neither reached it are left out). "
+    if any(row["what"] == COSTS["core_seconds_ratio"][0] for row in table):
+        caption += "Processor seconds are those of all processes together. "
+    caption += "Hollow: runs ended before they reached the score, so the ratio is a bound or only "
+    caption += "about right; intervals are in the table."
+    name = f"{result['figure']}-costs"
+    return _Picture(name, caption, named, partial(_costs_chart, named))
+
+
+def _costs_chart(table: Sequence[Mapping[str, Any]]) -> Any:
+    x = alt.X("ratio:Q").title("Over the baseline's, to the same score").scale(zero=True)
+    x = x.axis(tickCount=6, format="~g")
+    drawn = values_of(table, "what")
+    looks = [look for look in COSTS.values() if look[0] in drawn]
+    kinds = [kind for kind, _, _ in looks]
+    colour = point_colour("what", kinds, [hue for _, hue, _ in looks])
+    shape = alt.Shape("what:N").scale(domain=kinds, range=[mark for _, _, mark in looks])
     shown = []
-    for machine in values_of(named, "machine"):
+    for machine in values_of(table, "machine"):
         rows = marks("machine", machine)
-        y = rows_axis("row", values_of(named, "row"))
+        y = rows_axis("row", values_of(table, "row"))
         none = rows.mark_rule(strokeDash=[3, 3], opacity=0.5).encode(x=alt.datum(1.0))
         measured, bounds = (
             rows.transform_filter(f"datum.bound {how} '{MEASURED}'") for how in ("==", "!=")
@@ -256,21 +301,14 @@ def _costs(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> Fig
         rings = rings.encode(x=x, y=y, color=colour, shape=shape.legend(None))
         layers = alt.layer(none, dots, rings)
         shown.append(layers.properties(title=machine, width=300, height=alt.Step(30)))
-    chart = alt.hconcat(*shown, spacing=24, data=marks().data).resolve_scale(x="shared")
-    baseline = result["panels"][0]["baseline"]
-    caption = f"What {', '.join(labels)} takes to the score of {baseline}, over what {baseline} "
-    caption += "takes: left of 1 is less. Processor seconds are those of all processes together. "
-    caption += "Hollow: runs ended before they reached the score, so the ratio is a bound or only "
-    caption += "about right; intervals are in the table."
-    return make_figure(f"{result['figure']}-costs", result["title"], caption, chart, named)
+    return alt.hconcat(*shown, spacing=24, data=marks().data).resolve_scale(x="shared")
 
 
-def _split(result: Mapping[str, Any]) -> Figure:
-    names = {"env": "environment", "agent": "actors' inference", "learner": "learner"}
+def _split(result: Mapping[str, Any]) -> _Picture:
     table = [
         {
             "machine": row["machine"],
-            "part": names[part],
+            "part": PARTS[part],
             "share": share,
             "order": at,
             "saved": "saves "
@@ -279,8 +317,14 @@ def _split(result: Mapping[str, Any]) -> Figure:
         for row in result["split"]
         for at, (part, share) in enumerate(row["shares"].items())
     ]
+    units = "; ".join(f"{row['machine']}: {row['unit']}" for row in result["split"])
+    caption = f"Right: what faster inference saves of the clock. {units}."
+    return _Picture(f"{result['figure']}-split", caption, table, partial(_split_chart, table))
+
+
+def _split_chart(table: Sequence[Mapping[str, Any]]) -> Any:
     colour = alt.Color("part:N").scale(
-        domain=[*names.values()], range=[BASELINE_COLOUR, COLOURS[0], COLOURS[1]]
+        domain=[*PARTS.values()], range=[BASELINE_COLOUR, COLOURS[0], COLOURS[1]]
     )
     x = alt.X("share:Q").title("Share of the time").axis(format="%", grid=False, tickCount=5)
     base = marks().encode(
@@ -308,9 +352,4 @@ def _split(result: Mapping[str, Any]) -> Figure:
             text=alt.Text("saved:N"),
         )
     )
-    chart = alt.layer(bars, numbers, saved).properties(width=430, height=alt.Step(40))
-    units = "; ".join(f"{row['machine']}: {row['unit']}" for row in result["split"])
-    caption = (
-        f"The paper: {result['claim']} Right: what faster inference saves of the clock. {units}."
-    )
-    return make_figure(f"{result['figure']}-split", result["title"], caption, chart, table)
+    return alt.layer(bars, numbers, saved).properties(width=430, height=alt.Step(40))

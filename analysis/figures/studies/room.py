@@ -21,6 +21,8 @@ from analysis.figures.theme import COLOURS, INK, RAMP, SUBJECT_COLOUR, Figure
 
 DARK_FROM = 1.8
 """times the best's seconds, from which a cell is so dark that its number is white"""
+PART_OF = {"switching (best schedule)": "schedule"}
+"""strategies that parts of the room are measured with, by the parts' names"""
 FAR = 3.0
 """what took longer than so many times the best's seconds is coloured like that"""
 
@@ -122,29 +124,38 @@ def cost_by_kl(found: Mapping[str, Any]) -> Figure | None:
 def gains(result: Mapping[str, Any]) -> Figure:
     """Return the room by group, its parts, and what rules and schedules gain, with intervals."""
     room, strategies = result["room"], result["strategies"]
+    pairs, parts = room["pairs"], room.get("parts_pairs", room["pairs"])
+    tested = {row["name"]: row["pairs"] for row in strategies}
     found = [
-        ("Room", "in all", room),
-        *(("Room", group["name"], group) for group in result["groups"]),
-        *(("What it is made of", part["name"], part) for part in result["decomposition"]),
-        *(("Known of an instance", name, each) for name, each in room["choices"].items()),
-        *(("Rules and schedules", row["label"], row["over_single"]) for row in strategies),
+        ("Room", "in all", room, pairs),
+        *(("Room", group["name"], group, group["pairs"]) for group in result["groups"]),
+        *(
+            ("What it is made of", part["name"], part, tested.get(PART_OF.get(part["name"]), parts))
+            for part in result["decomposition"]
+        ),
+        *(("Known of an instance", name, each, pairs) for name, each in room["choices"].items()),
+        *(
+            ("Rules and schedules", row["label"], row["over_single"], row["pairs"])
+            for row in strategies
+        ),
     ]
     table = [
         {
             "panel": panel,
             "name": name,
+            "pairs": number,
             "gain": each["ratio"] - 1.0,
             "low": (each["ratio"] if each["low"] is None else each["low"]) - 1.0,
             "high": (each["ratio"] if each["high"] is None else each["high"]) - 1.0,
         }
-        for panel, name, each in found
+        for panel, name, each, number in found
         if each["ratio"] is not None
     ]
     axis = alt.Axis(format="+.0%", tickCount=6)
     panels = []
     for panel in values_of(table, "panel"):
         rows = [row for row in table if row["panel"] == panel]
-        y = rows_axis("name", values_of(rows, "name"))
+        y = rows_axis("name", values_of(rows, "name"), labelLimit=340)
         chosen = marks("panel", panel)
         x = alt.X("gain:Q").title("gain").axis(axis)
         none = chosen.mark_rule(strokeDash=[3, 3], opacity=0.5).encode(x=alt.datum(0.0))
@@ -152,14 +163,17 @@ def gains(result: Mapping[str, Any]) -> Figure:
             x=alt.X("low:Q").title("gain").axis(axis), x2="high:Q", y=y
         )
         dots = points(55, 1, chosen).encode(x=x, y=y, color=alt.value(SUBJECT_COLOUR))
-        layers = alt.layer(none, line, dots)
+        numbers = chosen.mark_text(align="left", fontSize=11).encode(
+            x=alt.value(490), y=y, text=alt.Text("pairs:Q", format=",")
+        )
+        layers = alt.layer(none, line, dots, numbers)
         panels.append(layers.properties(title=panel, width=480, height=alt.Step(24)))
     return make_figure(
         "room",
         "Room",
         "Seconds to target of the one spec for all over those of another choice, less one, with "
         "95% intervals: the virtual best, by group; its speed and fidelity, and the best schedule "
-        "over it; what is known of an instance; tuned rules.",
+        "over it; what is known of an instance; tuned rules. Right: pairs of instance and seed.",
         alt.vconcat(*panels, data=marks().data).resolve_scale(x="shared"),
         table,
     )

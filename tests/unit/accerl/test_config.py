@@ -8,6 +8,12 @@ from typing import Any
 
 import pytest
 
+from accerl.compress.config import CompressionConfig
+from accerl.compress.distillation.beginnings import BeginMethod
+from accerl.compress.distillation.trainer import DistillMethod
+from accerl.compress.lowrank import LowRankMethod
+from accerl.compress.pruning.criteria import PruneMethod
+from accerl.compress.quantization.quantize import QuantiseMethod
 from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.learner.config import LearnerConfig
@@ -160,8 +166,18 @@ def test_what_is_left_to_the_machine_is_decided_when_a_run_is_made(
         ("adam_eps", 0.0, "must be positive"),
         ("max_grad_norm", 0.0, "must be positive"),
         ("entropy_cost", float("nan"), "must not be negative"),
+        ("actor_kl_cost", float("inf"), "must not be negative"),
     ],
 )
 def test_numbers_that_would_spoil_learning_are_refused(name: str, value: float, words: str) -> None:
     with pytest.raises(UserError, match=f"learner: {name} {words}"):
         replace(load_preset("catch").learner, **{name: value})
+
+
+def test_compression_has_the_defaults_of_its_methods() -> None:
+    config = CompressionConfig()
+    assert config.distill_method == DistillMethod()
+    assert config.begin_method == BeginMethod()
+    assert config.prune_method == PruneMethod()
+    assert config.rank_method == LowRankMethod()
+    assert config.quantise_method == QuantiseMethod()  # its ranges too

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from accerl.errors import UserError
+from controller.env.play import gain_ratio, reward
 from controller.objective import (
     GameReference,
     default_beta,
@@ -87,3 +88,12 @@ def test_mismatched_curves_are_refused() -> None:
         discounted_gain([0.0, 1.0, 2.0], [0.0, 1.0], 0.1)
     with pytest.raises(UserError, match="must not decrease"):
         discounted_gain([1.0, 0.0], [0.0, 1.0], 0.1)
+
+
+def test_a_gain_is_held_against_one_without_compression() -> None:
+    assert gain_ratio(0.3, 0.1) == pytest.approx(0.4 / 0.2)
+    assert gain_ratio(-0.2, 0.1) == 0.0
+    # An equal run is as good, even where that one gained less than nothing.
+    assert gain_ratio(-0.05, -0.05) == 1.0
+    assert reward(gain_ratio(-0.05, -0.05)) == 0.0
+    assert gain_ratio(0.0, -0.05) > 1.0

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from accerl.compress import CompressionConfig, Compressor, make_engine
-from accerl.compress.admission import COMPARED_STATES, Verdict
+from accerl.compress.admission import ADMISSION_STATES, Verdict
 from accerl.compress.check import kl_nats
 from accerl.compress.distillation.state_ring import StateRing
 from accerl.errors import UserError
@@ -86,13 +86,13 @@ def test_it_waits_while_its_engine_is_far_from_the_learner_on_states_that_it_nev
 ) -> None:
     compressor, learner = make_compressor(ring), make_learner()
     played(ring, 4096)
-    held_out = ring.held_out(COMPARED_STATES)
+    held_out = ring.held_out(ADMISSION_STATES)
     assert held_out is not None
     found: list[float] = []
     for version in range(1, 30):
         artifact, verdict = compressor.admit(NET3, learner, version)
         assert verdict.kl_nats is not None
-        assert verdict.states == COMPARED_STATES
+        assert verdict.states == ADMISSION_STATES
         assert verdict.admitted == (verdict.kl_nats <= BOUND) == (artifact is not None)
         found.append(verdict.kl_nats)
         compressor.admission.acted([NET3 if artifact is not None else INT8])

@@ -206,3 +206,18 @@ def test_a_users_own_link_takes_part() -> None:
     np.testing.assert_allclose(logits, expected, atol=1e-5)
     with pytest.raises(UserError, match="HalveLogits cannot come after ONNX"):
         CompressorChain([ONNX(), HalveLogits()])
+
+
+class MyRounding:
+    """A user's own link that says 8 bits, and measures no ranges."""
+
+    stage = Stage.QUANTISE
+
+    def apply(self, state: CompressionState) -> CompressionState:
+        return replace(state, bits=8)
+
+
+def test_what_was_not_quantised_is_not_recorded_as_int8() -> None:
+    chain = CompressorChain([MyRounding(), ONNX()])
+    with pytest.raises(UserError, match="8 bits need activation ranges, which Quantizer"):
+        chain.compress(make(), observations=states())

@@ -147,6 +147,14 @@ def test_float32_graphs_equal_torch(
     np.testing.assert_allclose(value, values[:, 0].numpy(), atol=limit)
 
 
+def test_an_element_is_selected_along_an_axis_counted_from_the_back() -> None:
+    torch.manual_seed(0)
+    net = Net(lambda x: x.select(-2, 0), 32).eval()
+    with torch.no_grad():
+        logits = net(torch.from_numpy(images()))[0].numpy()
+    np.testing.assert_allclose(run(graph_fp32(net, IMAGES), images())[0], logits, atol=1e-4)
+
+
 class Halved(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         x = x.flatten(1).view(-1, 2, 128).flatten(0, 1)

@@ -179,6 +179,14 @@ def test_what_flows_between_layers_is_rounded_to_as_many_levels() -> None:
     assert [row / 128 / 96 for row in levels[:, 0].tolist()] == [1.0, 1.0, 3.0, 0.0]
 
 
+def test_ranges_of_a_network_that_has_diverged_are_refused() -> None:
+    net = make()
+    with torch.no_grad():
+        next(iter(net.body.parameters()))[0] = torch.nan
+    with pytest.raises(UserError, match="a layer outputs NaN or infinite values"):
+        hidden_ranges(net, torch.from_numpy(states()))
+
+
 def test_tuning_brings_a_network_of_three_bits_closer_and_leaves_the_teacher() -> None:
     net, obs = make(), states(count=256)
     given, seen = copy.deepcopy(net.state_dict()), torch.from_numpy(obs)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from time import sleep
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from accerl.compress.distillation import state_ring
-from accerl.compress.distillation.state_ring import HELD_OUT, StateRing
+from accerl.compress.distillation.state_ring import HELD_OUT, StateBatch, StateRing, kept_states
 from accerl.envs import make_envs
 from accerl.networks.observation import ObservationSpec
 
@@ -118,6 +119,25 @@ def test_another_process_reads_the_same_memory() -> None:
     ring.close()
     with pytest.raises(FileNotFoundError):
         StateRing(**handle)
+
+
+def test_states_are_there_while_a_rollout_as_large_as_the_ring_is_added(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ring, generator = StateRing(VECTOR, 2, kept_states(VECTOR, 8, 8)), torch.Generator()
+    ring.add(*numbered(0), version=0)
+    write = state_ring._write
+    found: list[StateBatch] = []
+
+    def drawing(*given: Any) -> None:
+        found.append(ring.draw(4, generator))
+        write(*given)
+
+    monkeypatch.setattr(state_ring, "_write", drawing)
+    for start in (8, 16):
+        ring.add(*numbered(start), version=start)
+    assert all(len(batch.obs) == 4 for batch in found)
+    assert {int(version) for batch in found for version in batch.version} == {0, 8}
 
 
 def test_states_read_while_the_ring_is_written_are_whole() -> None:

@@ -97,7 +97,6 @@ def correct(corrector: Corrector, experience: Experience) -> Targets:
         (LeakyVTraceCorrector(1.5, 0.5, alpha=1.0), VTraceCorrector(1.5, 0.5)),
         (LeakyVTraceCorrector(1.5, 0.5, alpha=0.0), PerDecisionCorrector()),
         (PerDecisionCorrector(), VTraceCorrector(math.inf, math.inf)),
-        (TruncatedISCorrector(bound=1.3), ISCorrector(1.3)),
     ],
     ids=str,
 )
@@ -192,6 +191,7 @@ def test_per_decision_targets_are_unbiased_whatever_the_values_are() -> None:
 def test_truncation_levels_must_make_sense(value: float) -> None:
     bounded: list[Callable[[float], Corrector]] = [
         ISCorrector,
+        TruncatedISCorrector,
         RetraceCorrector,
         TreeBackupCorrector,
         QLambdaCorrector,
@@ -200,8 +200,6 @@ def test_truncation_levels_must_make_sense(value: float) -> None:
     for make in bounded:
         with pytest.raises(UserError, match="rho is a truncation level"):
             make(value)
-    with pytest.raises(UserError, match="bound is a truncation level"):
-        TruncatedISCorrector(value)
     for make in (VTraceCorrector, LeakyVTraceCorrector):
         with pytest.raises(UserError, match="c is a truncation level"):
             make(1.0, value)
@@ -255,9 +253,9 @@ def test_ratios_that_overflow_stay_in_their_episode(name: str, ending: str) -> N
 
 
 class OfOnesOwn:
-    """Its bound is one of advantages, not of ratios."""
+    """Its rho is a level of advantages, not of ratios."""
 
-    bound = 0.5
+    rho = 0.5
 
     def correct(self, experience: Experience, targets: Targets) -> Targets:
         return targets

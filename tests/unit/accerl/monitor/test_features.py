@@ -168,6 +168,14 @@ def test_what_was_not_measured_has_its_own_value() -> None:
         assert value(start, name) == wanted, name
 
 
+def test_a_network_that_has_diverged_is_as_far_off_as_can_be() -> None:
+    unknown = dict.fromkeys(("kl_mean_nats", "kl_max_nats", "kl_var"), math.nan)
+    features = builder().update(replace(REPORT, **unknown))
+    for name in ("log_kl_mean", "log_kl_max", "log_kl_std"):
+        assert value(features, name) == 3.0
+        assert value(builder().start(), name) == pytest.approx(-1.0)
+
+
 class Deaths:
     """As a user would write it."""
 

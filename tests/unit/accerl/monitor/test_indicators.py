@@ -124,6 +124,8 @@ def test_returns_are_quantiles_means_and_a_gap() -> None:
     # J is measured now and then: the last one counts until the next.
     later = raw_after({"episode_returns": scores, "learner_return": 50.0}, {})
     assert later["reward_gap"] == raw["reward_gap"]
+    assert raw["learner_return_new"] == later["learner_return"] == 50.0
+    assert math.isnan(later["learner_return_new"])
 
 
 def test_the_machine_s_shares_add_up() -> None:

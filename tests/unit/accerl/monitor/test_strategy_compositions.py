@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from accerl.errors import UserError
 from accerl.monitor.compliance import StrategyCompliance, made_up_features
 from accerl.monitor.strategies import (
     FirstThatFires,
@@ -15,7 +18,7 @@ from accerl.monitor.strategies import (
     ThreeStageStrategy,
     make_strategy,
 )
-from accerl.monitor.strategy import Strategy, needs_of, specs_of
+from accerl.monitor.strategy import Strategy, needs_of, overrule, specs_of
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 INT8, BF16 = CompressionSpec(bits=8), CompressionSpec(bits=16)
@@ -93,6 +96,25 @@ def test_a_users_strategy_always_fires() -> None:
     rows = [(0.0, 0.0, 0.0), (1.0, 20.0, 20.0)]
     assert walk(FirstThatFires((Own(), alarms())), rows) == [NET3, NET3]
     assert walk(FirstThatFires((alarms(), Own())), rows) == [NET3, BF16]
+
+
+class Wrong(Own):
+    """A strategy that forgets to return what it decides, and cannot be overruled."""
+
+    def decide(self, features: object) -> Decision:
+        return None  # pyright: ignore[reportReturnType]
+
+    def overruled(self, decision: Decision) -> None:
+        raise KeyError("acts")
+
+
+def test_a_rule_that_is_broken_is_named_at_its_first_decision() -> None:
+    strategy = FirstThatFires((Wrong(), FixedStrategy()))
+    strategy.reset()
+    with pytest.raises(UserError, match=r"strategy Wrong: decide\(\) must return a Decision"):
+        strategy.decide(made_up_features())
+    with pytest.raises(UserError, match="strategy Wrong: KeyError"):
+        overrule(strategy, Decision.of(NET3))
 
 
 def test_a_users_strategy_is_told_by_its_path() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from unittest.mock import MagicMock
 
+import numpy as np
 import pytest
 
 from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.ray.compressing import packed
 from accerl.runtime.ray.publishing import RayPublishing
+from accerl.runtime.ray.roles import RolloutActor
 from accerl.runtime.ray.worker import Call, RayWorker
 from accerl.spec import IDENTITY, Decision
 from tests.fixtures.runs.inner_runs import tiny_catch
@@ -62,3 +64,14 @@ def test_a_snapshot_is_not_kept_waiting_by_a_compressor_that_starts_meanwhile(ro
     worker.calls.clear()
     publishing.publish()
     assert [call.method for call in worker.calls] == ["work"]  # nobody waits any more
+
+
+def test_a_new_actor_acts_with_what_it_is_sent_late() -> None:
+    """The compressor's two threads tell it that number 5 serves on, and then what that is."""
+    actor, fifth, stale = RolloutActor(), np.zeros(1), np.ones(1)
+    actor.news(6, None)
+    actor.news(5, fifth)
+    actor.news(4, stale)
+    assert actor._news is fifth
+    assert actor._has(6)
+    assert not actor._has(7)

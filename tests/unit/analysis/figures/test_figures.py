@@ -110,6 +110,20 @@ def test_every_figure_of_a_study_renders_without_links_or_scripts(
         assert svg.count("<path") > 5
 
 
+def test_figures_say_instances_and_mark_the_trained_ones(contest_study: StudyRecord) -> None:
+    found = study_figures(study_sections(contest_study, build_contest(contest_study)))
+    known = {figure.name: figure for figure in found}
+    figure = known["by-instance-kl_max"]
+    assert figure.title == f"Instance by instance against {contest_study.labels['kl_max']}"
+    for row in figure.table:
+        assert row["instance"].endswith("*") == (row["group"] == "trained")
+    assert {row["group"] for row in figure.table} > {"trained"}
+    assert "trained on instances with a star" in figure.caption
+    assert "(instance, seed)" in known["seconds-to-target"].caption
+    assert "game" not in known["reach"].caption + known["reach-by-game"].title
+    assert "Busy" not in json.dumps(known["phases"].spec) + known["phases"].caption
+
+
 def test_the_story_of_a_schedule_has_reward_and_kl_of_the_subject(study: StudyRecord) -> None:
     table = figures_strips.schedule_story(study).table
     runs = [study.runs["learned", "freeway", seed] for seed in study.test_seeds]
@@ -274,6 +288,11 @@ def test_latency_bars_and_tables_of_a_profile() -> None:
         (FULL.label, "batch 16", 400.0),
         (INT8.label, "batch 1", 700.0),
     ]
+    one, many = figures_costs.ONE, figures_costs.MANY
+    assert figures_costs.acting_costs(profile) == {
+        FULL.label: {one: 6000.0, many: 400.0},
+        INT8.label: {one: 700.0},
+    }
     settings, specs = profile_tables({"edge": profile})
     assert settings.rows == ((table.Cell("edge"), table.Cell("paper")),)
     assert [name for name, _ in specs.headings] == [

@@ -161,7 +161,7 @@ def test_a_bad_study_file_is_a_user_error(
 
 
 def test_a_folder_without_study_file_or_runs_is_a_user_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is not a finished study"):
+    with pytest.raises(UserError, match="holds no finished contest"):
         load_study(tmp_path)
     write_study(tmp_path / "s", **SMALL)
     (tmp_path / "s/runs").rename(tmp_path / "s/elsewhere")

@@ -18,6 +18,7 @@ from accerl.spec import STUDENTS, CompressionSpec, Decision
 from accerl.training.run import run_training
 from controller.actions import ActionSpace
 from controller.bundle.bundle import export_bundle, read_bundle
+from controller.bundle.meta import ProfileId
 from controller.bundle.serving import (
     Replacement,
     ServedSchedule,
@@ -181,6 +182,23 @@ def test_the_schedule_of_the_run_is_preferred(tmp_path: Path) -> None:
     real = tiny_catch(clock="real")  # what is known of the machine is not what charges the run
     bind(served := ServedSchedule(read_bundle(bundle)), real, fast_profile())
     assert (served.wanted, served.identity["schedule"]) == ("catch", "all")
+
+
+def test_a_measured_machine_has_a_schedule_in_its_own_bundle_alone(tmp_path: Path) -> None:
+    """Every machine's own profile is called "measured"."""
+    own = replace(fast_profile(), name="measured")
+    other = replace(own, env_step_us=2.0 * own.env_step_us)
+    known = replace(META, profiles=(ProfileId(name=own.name, hash=own.hash),))
+    schedule = make_schedules()["catch"]
+    schedules = {"all": schedule, "catch-measured": schedule}
+    bundle = export_bundle(tmp_path / "learned", make_wide(), known, schedules)
+
+    def chosen(profile: LatencyProfile, game: str | None = None) -> str:
+        return scheduled(bundle, profile, game=game).identity["schedule"]
+
+    assert chosen(own) == "catch-measured"
+    assert chosen(other) == "all"
+    assert chosen(other, "catch-measured") == "catch-measured"
 
 
 def test_the_records_tell_the_bundle_the_mode_and_the_replacements(bundle: Path) -> None:

@@ -82,6 +82,24 @@ def test_before_the_first_episode_there_is_no_credit() -> None:
     assert [credit.spec for credit in settled[3]] == [BF16]
 
 
+def test_j_is_learned_from_where_it_is_measured() -> None:
+    """Episodes may end too seldom, and say less: once there is a J they count no more."""
+    script = [IDENTITY, INT8, NET3, BF16, INT8]
+    run = ScriptedRun(rate, 5, silent={0, 1, 3}, measured={0, 1, 3, 4})
+    first, second, unmeasured, both, last = credits_of(run, [*script])
+    assert (first, unmeasured) == ([], [])
+    assert [(e.spec, e.gain_per_second) for e in second] == [(INT8, pytest.approx(3.0))]
+    assert {e.spec: e.gain_per_second for e in both} == pytest.approx({NET3: -1.0, BF16: -1.0})
+    assert [(e.spec, e.gain_per_second) for e in last] == [(INT8, pytest.approx(3.0))]
+
+
+def test_the_first_j_is_not_held_against_an_episode() -> None:
+    run = ScriptedRun(rate, 3, measured={1, 2})
+    _, turn, later = credits_of(run, [IDENTITY, INT8, BF16])
+    assert turn == []
+    assert [(e.spec, e.gain_per_second) for e in later] == [(BF16, pytest.approx(2.0))]
+
+
 def test_a_mix_and_a_stranger_are_credited_to_nobody() -> None:
     mix = Decision(((IDENTITY, 0.5), (INT8, 0.5)))
     settled = credits_of(ScriptedRun(rate, 4), [IDENTITY, mix, Decision.of(NET3), IDENTITY])

@@ -14,13 +14,15 @@ import pytest
 from accerl.errors import UserError
 from accerl.monitor.compliance import StrategyCompliance, made_up_features
 from accerl.monitor.features import FEATURE_NAMES
+from accerl.monitor.strategies import FixedStrategy
 from accerl.monitor.strategy import Strategy
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from controller.actions import PresetActions
 from controller.comparators.ppo import PPOConfig, PPOStrategy, TrainedPPO, train_ppo
-from controller.comparators.sb3_training import Training, turns
+from controller.comparators.sb3_training import Training, simulated_turns, turns
 from controller.env.control_env import CompressionControlEnv
 from controller.env.instances import Instance
+from controller.env.play import play
 from studies.jobs.inner import build_strategy
 from studies.jobs.rivals import PPOJob
 from tests.fixtures.controllers.outer_envs import drawn_instance, limited_instance, tiny_instance
@@ -64,6 +66,25 @@ def test_equal_seeds_train_alike_within_the_budget_and_others_do_not() -> None:
     assert (first.inner_runs, first.validation_runs) == (12, 2)
     assert len(first.gains) == 2
     assert first.strategy.gain(GAME, 50) == max(first.gains)
+
+
+def test_it_rehearses_on_simulated_runs_that_cost_no_inner_run() -> None:
+    simulated: dict[str, Any] = {"simulated": [GAME], "simulated_runs": 7}
+    once, again = trained(**simulated), trained(**simulated)
+    assert once.to_json() == again.to_json()
+    assert (once.simulated_runs, once.inner_runs, once.validation_runs) == (6, 12, 2)
+    assert len(once.gains) == 2  # before the first inner run, and after the last
+    assert once.strategy.to_json() != trained().strategy.to_json()
+    assert trained(**simulated, config=replace(SMALL, checks=1)).inner_runs == 12
+    assert trained(simulated=[GAME], simulated_runs=2).to_json() == trained().to_json()
+
+
+def test_simulated_gains_count_in_units_of_no_compression() -> None:
+    order = simulated_turns([GAME], 0)
+    (instance, seed), (_, other) = next(order), next(order)
+    alone = play(FixedStrategy(IDENTITY), GAME, seed).gain(GAME)
+    assert instance.fp32_gain == pytest.approx(max(alone, 0.1))
+    assert seed != other
 
 
 def test_what_is_trained_is_plain_json() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from accerl.errors import UserError
+from accerl.records import read_json
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from controller.env.instances import Instance, make_instance
@@ -146,6 +147,10 @@ def test_a_study_goes_on_and_can_end_early(
     assert [row["name"] for row in result["parts"]] == [*LEFT_OUT, UNCOMPRESSED]
     assert len(result["runs"]) == 6
     assert all(row["pairs"] == 1 for row in result["parts"])
+    saved = [read_json(path)["result"] for path in (tmp_path / "jobs").glob("*.json")]
+    assert len(saved) == 7, "the reference is one of them"
+    core_seconds = sum(each["cpu_seconds"] for each in saved)
+    assert result["core_hours"] == pytest.approx(core_seconds / 3600.0)
     for name in ("ablations.json", "ablations.html", "ablations.png", "plan.json"):
         assert (tmp_path / name).stat().st_size > 0
     page = (tmp_path / "ablations.html").read_text()
@@ -153,6 +158,7 @@ def test_a_study_goes_on_and_can_end_early(
     capsys.readouterr()
     again = ablations.run_ablations(tmp_path, budget="tiny", workers=1, saved_only=True)
     assert again["parts"] == result["parts"]
+    assert again["core_hours"] == result["core_hours"]
     assert "ends early" not in capsys.readouterr().err, "it has all of its seeds"
 
 

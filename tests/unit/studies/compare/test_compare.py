@@ -119,11 +119,19 @@ def test_what_nobody_measured_of_this_machine_is_a_caution(
     monkeypatch.setenv("ACCERL_HOME", str(tmp_path))
     blind = catch(network="tests.fixtures.own_networks:residual")
     texts = (FP32, "reward-gap", "indicator", 'indicator {"cap_nats": 0.2}')
-    assert notes_on(texts, blind) == []  # its latency profile is all that there is to know
-    (note,) = notes_on(texts, blind.with_runtime(runtime="process", clock="real"))
+    assert notes_on(texts, blind, []) == []  # its latency profile is all that there is to know
+    (note,) = notes_on(texts, blind.with_runtime(runtime="process", clock="real"), [])
     assert "the indicator may stay without compression" in note
     (caution,) = cautions(result_of((5.0,), notes=[note]))
     assert caution.startswith("Nobody measured how fast")
+
+
+def test_a_bundle_that_was_trained_on_these_seeds_is_a_caution(tmp_path: Path) -> None:
+    texts = (FP32, str(make_indicator_bundle(tmp_path / "learned")))
+    (note,) = notes_on(texts, catch(), range(3))
+    assert f"{texts[1]} was trained on catch with seeds 0-1, which are among these" in note
+    assert notes_on(texts, catch(), range(2, 5)) == []
+    assert notes_on(texts, configure("cartpole", {}, label="setting"), range(3)) == []
 
 
 def test_a_page_says_what_acted_most_of_a_file_whose_keys_are_sorted() -> None:
@@ -238,11 +246,14 @@ def test_what_is_written_alike_has_a_folder_of_its_own() -> None:
 
 
 def test_dice_of_strategies_are_those_of_the_seed_unless_they_are_given() -> None:
-    texts = ["sw-ucb", 'thompson {"seed": 7}', "reward-gap"]
-    own, given, none = read_entrants(texts, catch(), load_profile("paper-1080ti"))
-    assert own.seeded(5).strategy.seed == 5  # pyright: ignore[reportAttributeAccessIssue]
-    assert given.seeded(5).strategy.seed == 7  # pyright: ignore[reportAttributeAccessIssue]
-    assert none.seeded(5) is none
+    rules = '{"rules": [{"name": "random", "params": {"specs": [{}, {"bits": 8}]}}]}'
+    texts = ["sw-ucb", 'thompson {"seed": 7}', "reward-gap", f"first-that-fires {rules}"]
+    found = read_entrants(texts, catch(), load_profile("paper-1080ti"))
+    own, given, none, composed = (entrant.seeded(5).strategy for entrant in found)
+    assert own.seed == 5  # pyright: ignore[reportAttributeAccessIssue]
+    assert given.seed == 7  # pyright: ignore[reportAttributeAccessIssue]
+    assert none is found[2].strategy
+    assert composed.rules[0].seed == 5  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_a_strategy_of_ones_own_draws_by_the_seed_of_the_run() -> None:
@@ -310,6 +321,8 @@ def test_a_comparison_goes_on_with_more_strategies_and_seeds(folder: Path) -> No
     assert own["acted"] == {"original INT8": 1.0}
     assert result["strategies"][1]["speed"]["ratio"] > 1.0
     assert read_json(folder / "comparison.json") == json.loads(json.dumps(result))
+    assert sum(result["runs_by"].values()) == 6
+    assert sum(compared(folder, (FP32, NET3), 1)["runs_by"].values()) == 2  # those of its own
 
 
 def test_another_game_or_setting_gets_another_folder(folder: Path) -> None:

@@ -159,6 +159,20 @@ def test_a_machine_goes_by_the_name_of_its_profile(
     assert {item["game"] for item in plan["instances"]} == {"catch"}
 
 
+def test_a_plan_that_is_refused_leaves_the_machines_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edge, given = load_profile("edge"), str(tmp_path / "mine.json")
+    save_profile(replace(edge, name="mine"), Path(given))
+    planned(tmp_path / "out", monkeypatch, budget="tiny", profile=given)
+    saved = tmp_path / "out" / "profiles" / "mine.json"
+    before = saved.read_text()
+    save_profile(replace(edge, name="mine", env_step_us=2.0 * edge.env_step_us), Path(given))
+    with pytest.raises(UserError, match="another plan"):
+        run_contest(tmp_path / "out", budget="tiny", profile=given)
+    assert saved.read_text() == before
+
+
 def test_a_contest_on_one_machine_is_no_contest_proper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,9 +13,10 @@ from accerl.errors import UserError
 from accerl.runtime.latency.profiles import load_profile
 from studies.cli.main import run
 from studies.contest.budget import CONTEST
-from studies.contest.entrants import Entrant, fp32
+from studies.contest.entrants import ADVISE, ALL, Entrant, fp32
 from studies.contest.plan import find_instances
-from studies.contest.testing import ended_early
+from studies.contest.rivals import RIVAL, rival_notes, simulated_runs
+from studies.contest.testing import all_entrants, ended_early
 from studies.jobs.inner import StrategyJob
 
 BUDGET = replace(CONTEST["tiny"], test_seeds=3)
@@ -46,6 +47,28 @@ def test_a_contest_that_ends_early_has_its_first_complete_seeds(tmp_path: Path) 
     first, second, third = BUDGET.test
     assert ended_early(a_study(tmp_path, {first, second}), entrants()).test == [first, second]
     assert ended_early(a_study(tmp_path, {first, third}), entrants()).test == [first]
+
+
+def test_the_closest_are_tested_on_all_seeds_and_the_others_on_the_first_few() -> None:
+    budget = replace(BUDGET, test_seeds=3, other_seeds=2, exploratory_seeds=1, held_out=())
+    study: Any = SimpleNamespace(budget=budget, test_seeds=budget.test)
+    kinds = {"static": True, "advise": True, "bandit": True, "threshold": False, "rival": False}
+    tuned = [
+        Entrant(name=kind, label=kind, kind=kind, scope=ALL, primary=primary)
+        for kind, primary in kinds.items()
+    ]
+    assert {ADVISE, RIVAL} <= set(kinds)
+    found = {item.name: len(item.test_seeds) for item in all_entrants(study, tuned, [])}
+    assert found == {"fp32": 2, "static": 3, "advise": 3, "bandit": 2, "threshold": 1, "rival": 2}
+
+
+def test_the_report_says_what_rivals_are_given() -> None:
+    ppo, bandits = rival_notes(CONTEST["medium"])
+    runs = simulated_runs(CONTEST["medium"])
+    assert runs == 60 * 8 * 8
+    assert f"on {runs:,} drawn runs first" in ppo
+    assert "learn from J" in bandits
+    assert rival_notes(CONTEST["short"]) == []
 
 
 def test_without_a_complete_seed_it_cannot_end(tmp_path: Path) -> None:

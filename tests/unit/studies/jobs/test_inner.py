@@ -156,6 +156,11 @@ def test_dice_of_a_strategy_are_the_run_s_unless_they_are_given() -> None:
     assert seed_of(5, seed=7) == 7
     fixed: Any = build_strategy({"name": "fixed", "params": {}}, INSTANCE, 5)
     assert not hasattr(fixed, "seed")
+    rules = [{"name": "random", "params": {"specs": [{}], **own}} for own in ({}, {"seed": 7})]
+    inner = {"name": "first-that-fires", "params": {"rules": rules}}
+    outer = {"name": "first-that-fires", "params": {"rules": [inner]}}
+    composed: Any = build_strategy(outer, INSTANCE, 5)
+    assert [rule.seed for rule in composed.rules[0].rules] == [5, 7]
 
 
 class Sealed(Drawing):
@@ -169,7 +174,7 @@ class Sealed(Drawing):
 
 def test_dice_of_a_strategy_of_ones_own_are_set_on_a_copy() -> None:
     own = Drawing()
-    seeded: Any = with_dice(own, 5)
+    seeded: Any = with_dice(own, 5, {})
     assert (own.seed, seeded.seed) == (0, 5)
     with pytest.raises(UserError, match=r"^seed of strategy Sealed: .* sealed .test_inner"):
-        with_dice(Sealed(), 5)
+        with_dice(Sealed(), 5, {})

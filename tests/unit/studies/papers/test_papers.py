@@ -38,8 +38,12 @@ def test_curves_without_processor_seconds_say_nothing_of_them() -> None:
     assert check([(PANEL, found)]).outcome == HOLDS
     bare = {key: replace(each, processor_seconds={}) for key, each in found.items()}
     assert check([(PANEL, bare)]).outcome == OPEN
-    known = figure_result(figure(), [bare])["panels"][0]["machines"][PAPER]["lines"][1]
+    result = figure_result(figure(), [bare])
+    known = result["panels"][0]["machines"][PAPER]["lines"][1]
     assert (known["core_seconds_ratio"], known["processor_seconds"]) == (None, None)
+    costs = paper_figures(result)[-1]
+    assert costs.name == "fig8-costs"
+    assert "processor seconds" not in (json.dumps(costs.spec) + costs.caption).lower()
 
 
 def test_results_of_another_version_are_known_by_their_key() -> None:
@@ -131,6 +135,7 @@ def test_a_figure_is_drawn_and_explained(tmp_path: Path) -> None:
         "fig8-by-env-steps", "fig8-by-seconds", "fig8-kl-max", "fig8-costs",
     ]  # fmt: skip
     assert {row["stage"] for row in pictures[0].table} == {None, "exploration", "improving"}
+    assert "convergence" not in json.dumps(pictures[0].spec)  # it never begins
     base, line = result["panels"][0]["machines"][PAPER]["lines"]
     assert line["seconds_ratio"]["estimate"] < 0.7
     assert line["core_seconds_ratio"]["estimate"] == pytest.approx(
@@ -142,6 +147,9 @@ def test_a_figure_is_drawn_and_explained(tmp_path: Path) -> None:
     assert {row["what"] for row in pictures[3].table} == {
         "seconds", "processor seconds", "env steps",
     }  # fmt: skip
+    assert "geometric mean of 2 pairs of runs" in pictures[3].caption
+    for each in pictures:
+        (tmp_path / f"{each.name}.png").touch()
     whole = {**result, "command": "accerl", "git_revision": None, "fingerprint": fingerprint()}
     whole["budget"] = "default"
     (tmp_path / "fig8.json").write_text(json.dumps(whole, sort_keys=True))
@@ -153,6 +161,8 @@ def test_a_figure_is_drawn_and_explained(tmp_path: Path) -> None:
     assert f"| {parts} |" in text
     assert "revision unknown on " in text
     assert "| faster | **holds** |" in text
+    assert all(f"\n\n*{each.caption}*\n\n" in text for each in pictures)
+    assert "Triangles: where the rule changes its decision, which it never does here." in text
 
 
 def test_a_table_of_inference_stands_beside_the_papers() -> None:

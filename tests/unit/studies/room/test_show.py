@@ -17,7 +17,7 @@ from accerl.spec import IDENTITY, CompressionSpec, Decision
 from analysis.comparison.families import by_family
 from analysis.comparison.room.matrix import Matrix
 from analysis.comparison.room.unseen import SPEED
-from analysis.figures.studies.room import heat_map, room_figures
+from analysis.figures.studies.room import gains, heat_map, room_figures
 from analysis.formats import gain_with_interval
 from analysis.report.blocks import Text
 from analysis.report.studies.room import SCALES, UNSEEN, _events, beside, parts_note, worth_cell
@@ -202,6 +202,12 @@ def test_what_is_not_known_of_families_and_parts_is_said() -> None:
 def test_a_gain_stands_before_its_interval_in_brackets() -> None:
     assert gain_with_interval(0.999, 0.996, 1.003) == "-0.1% (-0.4% to +0.3%)"
     assert gain_with_interval(0.999, None, None) == "-0.1%"
+
+
+def test_every_gain_says_how_many_pairs_it_rests_on() -> None:
+    pairs = {row["name"]: row["pairs"] for row in gains(made_up()).table}
+    assert (pairs["in all"], pairs["speed (seconds per env step)"]) == (6, 6)
+    assert (pairs["switching (best schedule)"], pairs["a schedule"]) == (3, 3)
 
 
 def test_a_heat_map_has_a_cell_for_every_machine_and_spec() -> None:

@@ -200,6 +200,18 @@ def test_a_compressor_in_the_learner_s_process_holds_it_up() -> None:
     assert steps(slow) == pytest.approx(1e6 / 100)
 
 
+def test_a_learner_that_compresses_itself_waits_while_it_sends() -> None:
+    """6 MB in 8 ms: as long as an actor takes for 80 env steps, on top of 1.6 ms of learning."""
+    far = machine(down_bytes_per_second=6e6 / 8e-3)
+    assert far.send_seconds(IDENTITY) == pytest.approx(8e-3)
+    row = predict(far, config(compressor_process=False), IDENTITY)
+    assert row.env_steps_per_second == pytest.approx(80 / 9.6e-3, rel=1e-3)
+    assert row.limit == "learner"
+    rare = steps(far, compressor_process=False, publish_every=4)
+    assert rare == pytest.approx(80 / 8e-3)
+    assert steps(far) == pytest.approx(80 / 8e-3)
+
+
 def test_loading_and_copying_happen_once_per_publication() -> None:
     """A rollout of 80 env steps takes 8 ms: loading for 4 ms makes it 12, if all are published."""
     profile = machine()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from accerl.compress import compressor as module
-from accerl.compress.admission import COMPARED_STATES
+from accerl.compress.admission import ADMISSION_STATES
 from accerl.compress.artifact import Artifact
 from accerl.compress.check import EngineMismatchError
 from accerl.compress.compressor import Compressor
@@ -226,7 +226,7 @@ def test_a_shadow_is_tried_beside_what_acts_and_changes_nothing_of_it() -> None:
     room.play()
     room.distill()
     found, attempt = try_shadow(room.compressor, room.policy, order)
-    assert (attempt.built, attempt.verdict.states) == ((NET3,), COMPARED_STATES)
+    assert (attempt.built, attempt.verdict.states) == ((NET3,), ADMISSION_STATES)
     room.orders.book_shadow(found, room.recorder)
     report = room.report()
     assert report.shadow_kl_nats == {NET3: found.kl_nats}

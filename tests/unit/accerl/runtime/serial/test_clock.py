@@ -22,6 +22,7 @@ def test_the_virtual_clock_knows_the_profile_alone() -> None:
         assert write == 0.0
     assert clock.learn(320, 99.0) == pytest.approx(50e-3)
     assert clock.distill(NET3, 64, 99.0) == paper_profile().distill_seconds(NET3, 64)
+    assert clock.load(NET3, 99.0) == paper_profile().load_seconds(NET3)
     warmup, publish = clock.publish(NET3, 640, 99.0)
     assert warmup == pytest.approx(10 * clock.distill(NET3, 64, 0.0))
     assert publish == pytest.approx(0.1)
@@ -33,4 +34,5 @@ def test_the_real_clock_knows_what_was_measured_alone() -> None:
     assert clock.act(NET3, 5, 8, MEASURED) == MEASURED
     assert clock.learn(320, 0.25) == 0.25
     assert clock.distill(NET3, 64, 0.5) == 0.5
+    assert clock.load(NET3, 0.125) == 0.125
     assert clock.publish(NET3, 640, 0.75) == (0.0, 0.75)  # the warm-up is in it

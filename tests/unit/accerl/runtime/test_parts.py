@@ -1,0 +1,54 @@
+"""Parts: a user's network, which other processes make again by its name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from accerl.errors import UserError
+from accerl.networks.graph_policy import Policy
+from accerl.networks.make import make_network
+from accerl.networks.observation import ObservationSpec
+from accerl.runtime.parts import check_remade
+from accerl.runtime.process.run import ProcessRun
+from tests.fixtures.runs.inner_runs import weights_hash
+from tests.fixtures.runs.process_runs import quick_catch
+
+OWN = "tests.fixtures.own_networks"
+BOARD = ObservationSpec((10, 5), "uint8")
+
+
+def learners(network: str) -> Policy:
+    return make_network(network, BOARD, 3, torch.Generator().manual_seed(1))
+
+
+def others() -> torch.Generator:
+    return torch.Generator().manual_seed(2)
+
+
+@pytest.mark.parametrize("name", ["MaskedBoard", "ScaledBoard", "WidthsBoard"])
+def test_a_network_of_which_others_would_draw_parts_anew_is_refused(name: str) -> None:
+    network = f"{OWN}:{name}"
+    with pytest.raises(UserError, match=f"network '{network}' draws .* float buffers, or") as no:
+        check_remade(learners(network), network, others())
+    assert "\n" not in str(no.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["EvenlyMaskedBoard", "BufferedBoard", "NoisyBoard", "EmbeddedBoard", "residual_board"],
+)
+def test_a_network_that_others_make_alike_is_let_be(name: str) -> None:
+    """Also one with dropout, a counter or dice of its own, and one that few states suit."""
+    network = f"{OWN}:{name}"
+    policy = learners(network)
+    before = weights_hash(policy)
+    check_remade(policy, network, others())
+    assert weights_hash(policy) == before
+
+
+def test_a_run_of_processes_refuses_it_before_anything_starts() -> None:
+    with pytest.raises(UserError, match="MaskedBoard' draws numbers"):
+        ProcessRun(replace(quick_catch(), network=f"{OWN}:MaskedBoard"))
