@@ -254,9 +254,9 @@ CONTEST = {
         entrants=("static", "kl-threshold", "advise-kl-cap"),
         variants=("untrained",),
         instance_runs=0,
-        test_seeds=15,
+        test_seeds=6,
         opened_seeds=43,
-        exploratory_seeds=4,
+        exploratory_seeds=3,
     ),
     "medium": Budget(
         **_DRAWN,

@@ -64,11 +64,11 @@ def test_the_contest(rival: str, readme: str) -> None:
 def test_the_room(readme: str) -> None:
     room = gallery("room.json")
     assert room["chosen"]["one for all"] == "net3 INT8"
-    times = {row["family"]: f"{row['seconds']['net3 INT8']:.2f} times" for row in room["families"]}
+    ratios = {row["family"]: f"{row['seconds']['net3 INT8']:.2f}" for row in room["families"]}
     assert (
-        f"Net3 in INT8 reaches targets {times['gpu-few-cores']} as fast where a GPU learns for few "
-        f"actors, {times['server']} on servers, {times['edge']} on edge devices, and "
-        f"{times['laptop']} on laptops"
+        f"Net3 in INT8 reaches targets {ratios['gpu-few-cores']} times as fast where a GPU learns "
+        f"for few actors, {ratios['server']} on servers, {ratios['edge']} on edge devices and "
+        f"{ratios['laptop']} on laptops"
     ) in readme
     assert f"Choosing for each game and machine adds {gain(room['room'])} to this best" in readme
     over = {each["name"]: each["over_single"] for each in room["strategies"]}
@@ -114,17 +114,20 @@ def test_int8_on_twelve_games(readme: str) -> None:
 
 
 def test_int8_on_the_real_clock(readme: str) -> None:
-    def speed(name: str, network: str) -> tuple[float, list[float]]:
+    def speed(name: str, game: str, network: str, seeds: int) -> str:
         compared = gallery(name)
-        assert (compared["game"], compared["network"]) == ("pong", network)
+        assert (compared["game"], compared["network"]) == (game, network)
+        assert len(compared["seeds"]) == seeds
         assert "avx512_bf16" not in compared["fingerprint"]["features"]
         assert sum(event["lasts_seconds"] for event in compared["events"]) == 240  # of 600
         (found,) = (each for each in compared["strategies"] if each["label"] == "original INT8")
-        return found["speed"]["ratio"], found["speed"]["interval"]
+        low, high = found["speed"]["interval"]
+        return f"{found['speed']['ratio']:.2f} ({low:.2f} to {high:.2f})"
 
-    original, _ = speed("real-clock-pong-original.json", "original")
-    net1, (low, high) = speed("real-clock.json", "net1")
+    original = speed("real-clock-breakout-original.json", "breakout", "original", 3)
+    net1 = speed("real-clock-breakout.json", "breakout", "net1", 3)
+    pong = speed("real-clock.json", "pong", "net1", 2)
     assert (
-        f"INT8 actors make {original:.2f} times fp32's env steps with Original, {net1:.2f} with "
-        f"Net1 ({low:.2f} to {high:.2f})"
+        f"INT8 actors make {original} times fp32's env steps with Original on Breakout, {net1} "
+        f"with Net1 (3 seeds each), and {pong} with Net1 on Pong (2)."
     ) in readme
