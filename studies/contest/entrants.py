@@ -230,6 +230,7 @@ def tuned_entrants(study: Study) -> list[Entrant]:
         if rules:
             label = "best hand-set rule of each instance"
             found.append(_per_instance(study, "rule_each", label, rules))
+    study.core_seconds.save()
     return sorted(found, key=lambda item: not item.primary)
 
 

@@ -114,10 +114,8 @@ def run_contest(
         with steps.step("tuning", "Tuning the comparators (Optuna)"), storage_errors(where):
             study.storage = open_storage(where)
             tuned = tuned_entrants(study)
-            study.core_seconds.save()
         with steps.step("meta_training", "Meta-training the controller (policy gradient)"):
-            variants = [VARIANTS[variant] for variant in spent.variants]
-            trained = train_all(study, [CONTROLLER, *variants])
+            trained = train_all(study, [CONTROLLER, *(VARIANTS[each] for each in spent.variants)])
             write_training(study, trained)
             rivals = trained_rivals(study)
         entrants = all_entrants(study, [*tuned, *rivals], trained)
@@ -128,15 +126,19 @@ def run_contest(
         opened = read_json(out / OPENED) if saved_only else open_test(out, digest)
         with steps.step("test", "Testing on held-out seeds and instances, paired by seed"):
             results = run_test(study, entrants)
-        on_clock = "; running it on the real clock" if spent.real_seconds else ""
-        with steps.step("replay", f"Exporting the controller{on_clock}"):
+        with steps.step("replay", _export_title(spent)):
             _export(study, trained[0], entrants, results, digest)
             _write_variants(study, entrants, trained, results)
             _real(study, [] if saved_only else entrants)
     info = _study_json(study, settings, entrants, trained, plan, digest, steps)
-    html = _report(out, info | {"test_opened": opened}, steps)
+    html = _report(out, {**info, "test_opened": opened}, steps)
     console.print(f"  all of it took {(perf_counter() - started) / 60.0:.1f} minutes this time")
     return html
+
+
+def _export_title(budget: Budget) -> str:
+    more = "; running it on the real clock" if budget.real_seconds else ""
+    return f"Exporting the controller{more}"
 
 
 def _report(out: Path, info: Mapping[str, Any], steps: Steps) -> Path:
