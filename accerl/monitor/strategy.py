@@ -197,10 +197,7 @@ def overrule(strategy: Strategy, decision: Decision) -> None:
     Raises:
         UserError: a strategy of the user's own raised something.
     """
-    hook = getattr(strategy, "overruled", None)
-    if hook is not None:
-        with own_errors("strategy", strategy):
-            hook(decision)
+    _tell(strategy, "overruled", decision)
 
 
 def reject(strategy: Strategy, spec: CompressionSpec) -> None:
@@ -209,10 +206,15 @@ def reject(strategy: Strategy, spec: CompressionSpec) -> None:
     Raises:
         UserError: a strategy of the user's own raised something.
     """
-    hook = getattr(strategy, "rejected", None)
-    if hook is not None:
+    _tell(strategy, "rejected", spec)
+
+
+def _tell(strategy: Strategy, hook: str, what: Decision | CompressionSpec) -> None:
+    """Call a method that a strategy may have; errors of a user's own are named as such."""
+    method = getattr(strategy, hook, None)
+    if method is not None:
         with own_errors("strategy", strategy):
-            hook(spec)
+            method(what)
 
 
 def tell_rejected(strategy: Strategy, events: Iterable[Mapping[str, Any]]) -> None:
