@@ -41,7 +41,8 @@ class Shielded:
     made of is infinite, or there are too few or too many ("range"); or the strategy raises an
     exception, or decides what the run would refuse ("error"). After a bad KL the strategy still
     decides, so that it learns what happened; it never gets damaged features, which would stay in
-    its memory.
+    its memory. After an interval for which the fallback was decided a large KL counts for nothing:
+    it comes of weights that are stale, which acting milder cannot mend.
 
     The paper goes one step milder when its rule fires, from 8 to 16 bits, and never returns. Here
     the fallback lasts for one interval at a time, and it is by default the mildest spec that the
@@ -86,6 +87,8 @@ class Shielded:
         self._interval = 0
         self._stepped_in = False
         self._was_asked = False
+        self._acting: Decision | None = None
+        """what was decided last, by either"""
 
     def _declare(self) -> None:
         if hasattr(self.strategy, "specs"):  # one that does not say may act with anything
@@ -140,7 +143,7 @@ class Shielded:
             self._note(features, *damage)
         else:
             kl_nats = features.raw["kl_max_nats"]
-            if kl_nats > self.threshold_nats:
+            if kl_nats > self.threshold_nats and not self._holds_fallback():
                 self._note(features, "kl", _plain(kl_nats))
             try:
                 decision = self._checked(self.strategy.decide(features))
@@ -157,7 +160,12 @@ class Shielded:
         if self._stepped_in:
             decision = Decision.of(self.fallback)
             overrule(self.strategy, decision)
+        self._acting = decision
         return decision
+
+    def _holds_fallback(self) -> bool:
+        """Return whether nothing but the fallback was decided last."""
+        return self._acting is not None and self._acting.specs == (self.fallback,)
 
     def _checked(self, decision: object) -> Decision:
         """Return what was decided; refuse what the run would refuse outside the shield."""
