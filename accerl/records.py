@@ -12,7 +12,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
@@ -30,10 +30,11 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what a figure depends on."""
+    """Return the versions of what a figure depends on, where it is installed."""
     found = {"python": platform.python_version()}
     for name in ("torch", "onnxruntime", "gymnasium", "ale-py", "numpy", "optuna"):
-        found[name] = metadata.version(name)
+        with suppress(metadata.PackageNotFoundError):  # a run needs no Optuna: it must not end so
+            found[name] = metadata.version(name)
     return found
 
 

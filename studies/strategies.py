@@ -152,7 +152,9 @@ def _unknown_times(config: RunConfig, strategy: str) -> str | None:
     """
     if config.runtime.clock != "real":
         return None
-    measure, machine = _measuring(config), this_machine()
+    # What advise + KL cap and bundles may choose is more.
+    only = " --specs indicator" if strategy == AdvancedIndicator.name else ""
+    measure, machine = _measuring(config, only), this_machine()
     if known_times(config, None) is None:
         return (
             f"nobody measured how fast {config.network} learns and acts on this machine: the "
@@ -172,9 +174,9 @@ def _unknown_times(config: RunConfig, strategy: str) -> str | None:
     )
 
 
-def _measuring(config: RunConfig) -> str:
+def _measuring(config: RunConfig, only: str = "") -> str:
     """Return the command that measures this machine with a run's game and network."""
-    return f"`accerl profile measure --game {config.game} --network {config.network}`"
+    return f"`accerl profile measure --game {config.game} --network {config.network}{only}`"
 
 
 def _fastest_first(config: RunConfig) -> tuple[CompressionSpec, ...]:

@@ -11,6 +11,7 @@ import tyro
 
 from accerl.config import RunConfig
 from accerl.errors import UserError, one_line
+from accerl.monitor.strategy import specs_of
 from accerl.presets import load_preset
 from accerl.records import fingerprint, read_json
 from accerl.runtime.latency.compare import compare, describe_wiring
@@ -29,7 +30,10 @@ from accerl.runtime.latency.profiles import (
     this_machine,
 )
 from accerl.settings import configure, read_settings
-from accerl.spec import CompressionSpec
+from accerl.spec import CompressionSpec, Decision
+from controller.env.compatibility import incompatibility
+from controller.indicator.strategy import AdvancedIndicator
+from controller.shipped import shipped_indicator
 from studies import profile_tables as tables
 from studies.cli.command import Command, check_positive, check_writable, save_result
 from studies.cli.options import GameOption, SettingsOption
@@ -42,7 +46,9 @@ class Measure(Command):
 
     Without --game, all networks of the paper on Pong. With it, that game's own step, network and
     learner. Other games that the profile of that name holds are kept. Where torch sees a GPU, that
-    learns and distils (the processor: `--name cpu --game pong --set learner.device=cpu`).
+    learns and distils (the processor: `--name cpu --game pong --set learner.device=cpu`). All 58
+    specs take half an hour on a slow machine, those of the indicator that ships some minutes:
+    `accerl profile measure --game pong --specs indicator`.
     """
 
     name: str = "measured"
@@ -53,6 +59,9 @@ class Measure(Command):
     """of the learner (default: the game's)"""
     settings: SettingsOption = ()
     """another setting, such as env.frame_stack=4; --set may come several times"""
+    specs: tuple[str, ...] = ()
+    """what to time acting with, each as JSON, or indicator: all that the one that ships may choose
+    (default: all that a profile can hold)"""
     repeats: int = 5
     """interleaved rounds of inference"""
     out: Path | None = None
@@ -68,24 +77,40 @@ class Measure(Command):
                 f"--name {self.name!r}: use letters, digits, - and _; {', '.join(TAKEN)} are "
                 "taken, and so are names of drawn machines such as laptop-0017"
             )
-        if self.game is None and (self.network or self.settings):
-            raise UserError("--network and --set go with --game")
+        if self.game is None and (self.network or self.settings or self.specs):
+            raise UserError("--network, --set and --specs go with --game")
         folder = self.out or profile_folder()
         check_writable(folder, "ACCERL_HOME" if self.out is None else "--out")
         path = folder / f"{self.name}.json"
         options: dict[str, Any] = {"repeats": self.repeats}
+        config = None
+        if self.game is not None:
+            settings = read_settings(self.settings)
+            config = configure(self.game, settings, network=self.network)
+            options["specs"] = _read_specs(self.specs, config.network)
         with share_bar("latency profile") as options["on_progress"]:
             base = load_profile(str(path)) if path.is_file() else None
-            if self.game is None:
+            if config is None:
                 profile = with_games_of(measure_profile(self.name, **options), base)
             else:
-                settings = read_settings(self.settings)
-                config = configure(self.game, settings, network=self.network)
                 profile = measure_game(config, base, self.name, **options)
         save_profile(profile, path)
         tables.print_profile(profile, console)
         say(f"wrote {path}; use it with --profile {self.name if self.out is None else path}")
         return profile.to_json()
+
+
+def _read_specs(texts: Sequence[str], network: str) -> list[CompressionSpec]:
+    """Return the specs that are named; of the indicator those that `network` can act with."""
+    specs: list[CompressionSpec] = []
+    for text in texts:
+        if text == AdvancedIndicator.name:
+            offered = specs_of(shipped_indicator())
+            specs += [spec for spec in offered if incompatibility(network, None, spec) is None]
+        else:
+            specs.append(CompressionSpec.from_json(text))
+            Decision.of(specs[-1]).check_students(network)  # before progress is shown
+    return specs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from tests.fixtures.controllers.made_bundles import make_bundle
 from tests.fixtures.runs.inner_runs import files_hash
 
 TRAIN = ["train", "catch", "--seconds", "2"]
+MEASURE_NET2 = ["profile", "measure", "--game", "pong", "--network", "net2"]
 PARAMS = "--strategy-params"
 OWN = "tests.fixtures.own_strategies:Careful"
 THROTTLED = (
@@ -131,6 +132,8 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["profile", "measure", "--name", "two-core"], "two-core, gpu-learner, edge"),
     (["profile", "measure", "--name", "two-core", "--out", "here"], "are taken"),
     (["profile", "measure", "--name", "a/b"], "use letters, digits, - and _"),
+    (["profile", "measure", "--specs", "indicator"], "--network, --set and --specs go with"),
+    ([*MEASURE_NET2, "--specs", '{"student": "net1"}'], "not smaller than the learner's network"),
     (["profile", "diff", "paper", "papper"], "latency profile 'papper' does not exist"),
     (["profile", "advise", "--profile", "papper"], "latency profile 'papper' does not exist"),
     (["profile", "advise", "--env", "pongg"], "game 'pongg' does not exist; did you mean"),

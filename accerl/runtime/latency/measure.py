@@ -41,7 +41,7 @@ from accerl.runtime.machine.cores import LearnersCores, usable_cores
 from accerl.runtime.machine.memory import keep_freed_memory
 from accerl.runtime.machine.threads import own_threads
 from accerl.runtime.publishing.charges import PIECE_UPDATES
-from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, StudentKey
+from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, Decision, StudentKey
 from accerl.weights import Mailbox, Publication, WeightVector, count_weights
 
 BATCHES = (1, 16, 32)
@@ -96,23 +96,26 @@ def measure_game(
     base: LatencyProfile | None,
     name: str,
     *,
+    specs: Sequence[CompressionSpec] = (),
     repeats: int = 5,
     on_progress: OnProgress | None = None,
 ) -> LatencyProfile:
     """Return a profile that holds this machine's times of a run's game, network and learner.
 
-    The network's smaller relatives are measured with it: learners, and students that act. Specs
-    that cannot be made of the network are left out.
+    The network's smaller relatives are measured with it: learners, and students that act.
 
     Args:
         config: of the run.
         base: what they are added to; None: they are all that the profile holds.
         name: what to call it.
+        specs: what to time acting with, beside no compression; none: all of `standard_specs` that
+            can be made of the network.
         repeats: see `measure_profile`.
         on_progress: see `measure_profile`.
 
     Raises:
-        UserError: `base` was measured on another machine, or of a learner on another device.
+        UserError: `base` is of another machine, or a learner on another device, or a student is
+            not smaller than the network.
     """
     machine = fingerprint()
     if base is not None and base.fingerprint.get("id") != machine["id"]:
@@ -127,11 +130,14 @@ def measure_game(
         )
     network, family = config.network, STUDENTS
     networks = family[family.index(network) :] if network in family else (network, *family[1:])
+    for spec in specs:
+        Decision.of(spec).check_students(network)
+    given = [*dict.fromkeys((IDENTITY, *specs))] if specs else []
     acting = ("original", *networks[1:])
     times = measure_profile(
         name,
         config=config,
-        specs=[spec for spec in standard_specs() if spec.student in acting],
+        specs=given or [spec for spec in standard_specs() if spec.student in acting],
         networks=networks,
         repeats=repeats,
         on_progress=on_progress,

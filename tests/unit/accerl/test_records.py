@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import IO
 
@@ -203,6 +204,18 @@ def test_a_machine_has_one_fingerprint() -> None:
     without_id = {key: value for key, value in first.items() if key != "id"}
     assert first["id"] == records.json_hash(without_id)[:12]
     assert set(records.versions()) >= {"python", "torch", "onnxruntime", "gymnasium"}
+
+
+def test_a_package_that_a_run_does_not_need_may_be_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name == "optuna":
+            raise metadata.PackageNotFoundError(name)
+        return "1.0"
+
+    monkeypatch.setattr(metadata, "version", version)
+    found = records.versions()
+    assert found["torch"] == "1.0"
+    assert "optuna" not in found
 
 
 X86 = """\

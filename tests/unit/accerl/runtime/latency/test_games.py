@@ -205,6 +205,15 @@ def test_a_game_is_measured_beside_what_a_profile_holds(monkeypatch: pytest.Monk
     assert measured.small_learner_us == {}
 
 
+def test_only_what_is_named_is_measured_beside_no_compression() -> None:
+    int8 = CompressionSpec(bits=8)
+    config = replace(load_preset("CartPole-v1"), network="net2").with_runtime(num_envs=8)
+    measured = measure_game(config, None, "mine", specs=[int8], repeats=1)
+    assert [row.spec for row in measured.specs] == [IDENTITY, int8]
+    with pytest.raises(UserError, match="not smaller"):
+        measure_game(config, None, "mine", specs=[CompressionSpec(student="net2")])
+
+
 def test_students_of_a_network_of_one_s_own_have_times(monkeypatch: pytest.MonkeyPatch) -> None:
     few = [IDENTITY, CompressionSpec(bits=8), CompressionSpec(student="net3", bits=8)]
     monkeypatch.setattr(measure, "standard_specs", lambda: few)
