@@ -33,7 +33,7 @@ def versions() -> dict[str, str]:
     """Return the versions of what a figure depends on, where it is installed."""
     found = {"python": platform.python_version()}
     for name in ("torch", "onnxruntime", "gymnasium", "ale-py", "numpy", "optuna"):
-        with suppress(metadata.PackageNotFoundError):  # a run needs no Optuna: it must not end so
+        with suppress(metadata.PackageNotFoundError):  # a run needs no Optuna
             found[name] = metadata.version(name)
     return found
 

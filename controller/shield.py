@@ -42,7 +42,8 @@ class Shielded:
     exception, or decides what the run would refuse ("error"). After a bad KL the strategy still
     decides, so that it learns what happened; it never gets damaged features, which would stay in
     its memory. After an interval for which the fallback was decided a large KL counts for nothing:
-    it comes of weights that are stale, which acting milder cannot mend.
+    it is of rollouts that were under way, or of stale weights, and acting milder for longer mends
+    neither.
 
     The paper goes one step milder when its rule fires, from 8 to 16 bits, and never returns. Here
     the fallback lasts for one interval at a time, and it is by default the mildest spec that the
@@ -177,6 +178,7 @@ class Shielded:
 
     def overruled(self, decision: Decision) -> None:
         """Let the strategy know what acts instead."""
+        self._acting = decision
         overrule(self.strategy, decision)
 
     def rejected(self, spec: CompressionSpec) -> None:

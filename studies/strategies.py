@@ -80,7 +80,7 @@ def choose_strategy(
         specs = existing_presets(config.network, times)
         return make_comparator(name, **{"specs": specs, **_read_params(params)})
     if name == AdvancedIndicator.name:
-        _note_unknown_times(config, "indicator")
+        _note_unknown_times(config, name, params)
         shipped = shipped_indicator(**_read_params(params))
         specs = specs_of(shipped)
         times = _times_acted_by(config)
@@ -135,25 +135,26 @@ def note_on_strategy(name: str, params: str, config: RunConfig) -> str | None:
     if name == AdviseKLCapStrategy.name:
         return None if "specs" in _read_params(params) else _unknown_times(config, name)
     if name == AdvancedIndicator.name:
-        return _unknown_times(config, name)
+        return _unknown_times(config, name, params)
     return _unknown_times(config, "bundle") if is_bundle(name) else None
 
 
-def _note_unknown_times(config: RunConfig, strategy: str) -> None:
+def _note_unknown_times(config: RunConfig, strategy: str, params: str = "{}") -> None:
     """Print what `_unknown_times` says."""
-    if (note := _unknown_times(config, strategy)) is not None:
+    if (note := _unknown_times(config, strategy, params)) is not None:
         say(note)
 
 
-def _unknown_times(config: RunConfig, strategy: str) -> str | None:
+def _unknown_times(config: RunConfig, strategy: str, params: str = "{}") -> str | None:
     """Say of the run of a strategy that reads the machine that nobody measured it; None: nothing.
 
     On the virtual clock the machine is its latency profile.
     """
     if config.runtime.clock != "real":
         return None
-    # What advise + KL cap and bundles may choose is more.
-    only = " --specs indicator" if strategy == AdvancedIndicator.name else ""
+    # What advise + KL cap, bundles, and an indicator with specs of one's own may choose is other.
+    is_shipped = strategy == AdvancedIndicator.name and "specs" not in _read_params(params)
+    only = " --specs indicator" if is_shipped else ""
     measure, machine = _measuring(config, only), this_machine()
     if known_times(config, None) is None:
         return (

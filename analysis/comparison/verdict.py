@@ -233,6 +233,12 @@ def _conditions(
             "count as arriving there: differences look smaller than they are, which favours the "
             "one that misses it more often."
         )
+    late = starved(study)
+    if late:
+        sentences.append(
+            f"On {listed(late)} fp32 makes less than half of the env steps that were planned for "
+            "it: its weights reach the actors late. There it loses to anything that is smaller."
+        )
     if any(item["clusters"] < item["n"] for item in primary):
         sentences.append(
             "Pairs of one game and seed on several machines share their random numbers: they are "
@@ -260,6 +266,21 @@ def _conditions(
         f"Seconds are those of {clock}, on {len(study.games)} instances and {_seeds(study)}."
     )
     return sentences
+
+
+def starved(study: StudyRecord) -> list[str]:
+    """Return the instances on which no compression acts for less than half of what was planned."""
+    planned = study.info["plan"].get("budget", {}).get("env_steps", {})
+    baseline = study.of_kind("fp32")
+    made: dict[str, list[int]] = {}
+    for (strategy, name, _), run in study.runs.items():
+        if strategy in baseline and study.games[name].game in planned:
+            made.setdefault(name, []).append(run.reports[-1].total_env_steps)
+    return [
+        name
+        for name, steps in made.items()
+        if sum(steps) / len(steps) < 0.5 * planned[study.games[name].game]
+    ]
 
 
 def _seeds(study: StudyRecord) -> str:

@@ -90,7 +90,8 @@ class Content:
             "speed: what the latency profile predicts, corrected by the times that are seen. "
             f"Before that, a machine may differ by a factor of {_times(prior.rate_shared)}, and a "
             f"spec on it by another {_times(prior.rate_own)}",
-            "fidelity: the typical KL of a spec, corrected by what is measured. Before that, a "
+            "fidelity: the typical KL of a spec, the more the learner's policy has decided, "
+            "corrected by what is measured. Before that, a "
             f"game may differ by a factor of {_times(prior.kl_shared)}, and a spec in it by "
             f"another {_times(prior.kl_own)}",
             f"worth: an env step that is acted with a KL of D nats counts exp(-{prior.cost:g} "

@@ -33,7 +33,7 @@ SCORED: Mapping[str, str] = {
     "changed": "1 after conditions changed",
 }
 """what the policy reads of every candidate, by name: entry by entry, [F]; texts are for people"""
-SCORED_VERSION = 1
+SCORED_VERSION = 2
 """of what these are computed as: a bundle's weights fit one version, however it is worded"""
 LIMITS = (-30.0, 30.0)
 

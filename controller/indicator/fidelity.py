@@ -2,7 +2,13 @@
 
 The KL of every spec is believed to be its typical one (`Prior.log_kl`) times an effect of the game,
 which all specs share, and one of its own; what is measured of a spec that acts, or of one that is
-measured without acting (`Decision.shadow`), moves all of them. With a spec's divergence
+measured without acting (`Decision.shadow`), moves all of them. All grow with the learner's
+decisiveness, as policies that choose nearly evenly cannot differ by much:
+
+    KL = relative KL (FLAT + (1 - FLAT) decided),    decided = 1 - entropy / log(actions).
+
+On Pong the relative KL of a student stays the same within a factor of two, where KL grows tenfold.
+With a spec's divergence
 
     D = KL of its compression + KL of staleness, in proportion to its predicted policy lag,
 
@@ -26,6 +32,12 @@ from controller.indicator.prior import SMALLEST_KL_NATS, Prior
 
 _COST, _FROM_ESS = 0, 1
 """places among the effects: a game's cost, and what its effective sample sizes tend to"""
+FLAT = 0.1
+"""share of KL that a policy shows which decides nothing"""
+TYPICAL = 1.0 / 3.0
+"""how decided a policy is at which `Prior.log_kl` is what it says"""
+LEAST_DECIDED = 0.05
+"""below it a small KL says nothing: copies of an untrained network are as even as it is"""
 _FP32_LOG_KL = Estimate(math.log(SMALLEST_KL_NATS), 0.0)
 
 
@@ -49,7 +61,7 @@ class FidelityBelief:
             spec: place for place, spec in enumerate(s for s in specs if not is_free(s))
         }
         self._log_kl = Effects(
-            [prior.log_kl(spec) for spec in self._places],
+            [prior.log_kl(spec) - _log_scale(TYPICAL) for spec in self._places],
             shared=prior.kl_shared,
             own=prior.kl_own,
             shared_drift=prior.kl_drift,
@@ -59,10 +71,19 @@ class FidelityBelief:
             [math.log(prior.cost)] * 2, shared=prior.cost_spread, own=(1e-6, prior.cost_bias)
         )
         self._stale_nats, self._lag = 0.0, 0.0
+        self._decided = 0.0
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether a KL that is measured now says something of later ones."""
+        return self._decided >= LEAST_DECIDED
 
     def log_kl(self, spec: CompressionSpec) -> Estimate:
-        """Return what is believed of the log of a spec's KL of compression, in nats."""
-        return _FP32_LOG_KL if is_free(spec) else self._log_kl[self._places[spec]]
+        """Return what is believed of the log of a spec's KL of compression now, in nats."""
+        if is_free(spec):
+            return _FP32_LOG_KL
+        relative = self._log_kl[self._places[spec]]
+        return Estimate(relative.mean + _log_scale(self._decided), relative.sd)
 
     @property
     def log_cost(self) -> Estimate:
@@ -73,12 +94,24 @@ class FidelityBelief:
         """Let an interval pass."""
         self._log_kl.drift(self._drift_share)
 
+    def observe_policy(self, raw: Mapping[str, float]) -> None:
+        """Learn how decided the learner's policy was in an interval."""
+        share = raw["entropy_fraction"]
+        if share >= 0.0:  # not so where the learner used nothing
+            self._decided = 1.0 - min(share, 1.0)
+
     def observe_kl(self, spec: CompressionSpec, kl_nats: float) -> None:
-        """Learn from a measured KL of compression; what is not finite says nothing."""
+        """Learn from a measured KL of compression.
+
+        What is not finite says nothing, nor does a small one of a policy that decides nothing yet.
+        """
         if is_free(spec) or not 0.0 <= kl_nats < math.inf:
             return
-        self.measured.add(spec)
         value = math.log(max(kl_nats, SMALLEST_KL_NATS))
+        if not self.is_telling and value < self.log_kl(spec).mean:
+            return
+        self.measured.add(spec)
+        value -= _log_scale(self._decided)
         self._log_kl.observe(self._places[spec], value, self.prior.kl_noise)
 
     def observe_acting(self, spec: CompressionSpec, raw: Mapping[str, float]) -> None:
@@ -125,6 +158,11 @@ class FidelityBelief:
         share = math.exp(own.mean) / max(self.divergence(spec, policy_lag), SMALLEST_KL_NATS)
         parts = (distance - least) * cost.sd, prior.power * distance * share * own.sd
         return Estimate(-lost, math.exp(cost.mean) * math.hypot(*parts))
+
+
+def _log_scale(decided: float) -> float:
+    """Return the log of what a relative KL is multiplied by."""
+    return math.log(FLAT + (1.0 - FLAT) * decided)
 
 
 def is_free(spec: CompressionSpec) -> bool:

@@ -30,7 +30,8 @@ class Prior:
     on sixteen machines within 100,000 env steps: what is distilled took 0.8 to 1.1 times the env
     steps of INT8. Late in longer runs it may cost more.
 
-    The typical KL of a spec, in natural logarithms of nats, is a sum over what it does:
+    The typical KL of a spec, in natural logarithms of nats, is a sum over what it does (of a policy
+    as decided as `fidelity.TYPICAL` says):
 
         log KL = kl_base + kl_int8 [bits = 8] + kl_bf16 [bits = 16] + kl_rank (1 - rank)
                  + kl_sparsity sparsity + kl_student size_rank + kl_distilled [distilled]

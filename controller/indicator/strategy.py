@@ -23,7 +23,7 @@ from accerl.errors import UserError
 from accerl.monitor.features import Features
 from accerl.monitor.strategies.checks import require_flag, require_number
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.spec import IDENTITY, CompressionSpec, Decision
+from accerl.spec import IDENTITY, CompressionSpec, Decision, StudentKey
 from controller.env.compatibility import incompatibility, possible
 from controller.indicator.candidates import Candidate, Situation, make_candidates
 from controller.indicator.fidelity import FidelityBelief
@@ -60,7 +60,7 @@ class IndicatorSettings:
     uses_predictions: bool = True
     """False: all specs are thought equally fast until they have acted (an ablation)"""
     uses_kl: bool = True
-    """False: KL is never looked at, only what the prior says of it (an ablation)"""
+    """False: KL is never looked at, only what the prior says of it and entropy (an ablation)"""
     uses_shadows: bool = True
     """False: nothing is measured without acting"""
     uses_changes: bool = True
@@ -143,6 +143,8 @@ class AdvancedIndicator:
         self._served = True
         """whether it acts, and does not wait to be admitted"""
         self._shadow: CompressionSpec | None = None
+        self._acted: set[StudentKey | None] = set()
+        """students that acted in this run"""
         self._held = 0.0
         """intervals for which it has been decided"""
         self._waiting_kl_nats = math.nan
@@ -201,6 +203,7 @@ class AdvancedIndicator:
         self._was_overruled, self._served = False, True
         self._since_change += 1
         self._fidelity.drift()
+        self._fidelity.observe_policy(raw)
         speed.skip(raw)
 
     def _observe(self, raw: Mapping[str, float], speed: SpeedBelief) -> None:
@@ -212,8 +215,13 @@ class AdvancedIndicator:
         speed.changed = False
         # Where the learner used no rollout, the next interval says what acted in both.
         used = not math.isnan(share)
+        if self._shadow is not None:  # measured early in the interval: by the policy before it
+            self._fidelity.observe_kl(self._shadow, raw["shadow_kl_nats"])
+        self._fidelity.observe_policy(raw)
         if used:
             self._served = share >= SERVED
+        if share > 0.0:
+            self._acted.add(spec.student_key)
         throughout = share >= THROUGHOUT
         if throughout:
             speed.observe(spec, raw)
@@ -229,8 +237,6 @@ class AdvancedIndicator:
         elif self.settings.uses_kl and raw["waiting_kl_nats"] != self._waiting_kl_nats:
             self._fidelity.observe_kl(spec, raw["waiting_kl_nats"])
         self._waiting_kl_nats = raw["waiting_kl_nats"]  # it keeps its value until the next delivery
-        if self._shadow is not None:
-            self._fidelity.observe_kl(self._shadow, raw["shadow_kl_nats"])
 
     def _scores(self, rows: Sequence[Candidate]) -> list[float]:
         vectors = torch.from_numpy(np.stack([row.vector for row in rows]))
@@ -255,16 +261,20 @@ class AdvancedIndicator:
         """Return the spec whose KL is to be measured without acting; None: not worth it.
 
         It is one that would be worth more than what acts if its KL were as low as it may well be,
-        but whose KL is not known well; of several the one that would be worth most.
+        but whose KL is not known well; of several the one that would be worth most. A student that
+        acted and rests is none: it has fallen behind, which is what would be measured first.
         """
-        if not (self.settings.uses_shadows and self.settings.uses_kl):
+        if not (self.settings.uses_shadows and self.settings.uses_kl and self._fidelity.is_telling):
             return None
         own = next(row for row in rows if row.decision == chosen)
         best, found = own.log_worth + math.log(WORTH_KNOWING), None
         for row in rows:
             hoped = row.log_worth + row.log_efficiency.sd
-            if row.decision != chosen and row.log_kl.sd > DOUBT and hoped > best:
-                best, found = hoped, row.decision.main
+            spec = row.decision.main
+            student = spec.student_key
+            rests = student in self._acted and student not in (None, chosen.main.student_key)
+            if not rests and row.decision != chosen and row.log_kl.sd > DOUBT and hoped > best:
+                best, found = hoped, spec
         return found
 
     @property

@@ -30,7 +30,7 @@ from accerl.runtime.latency.profiles import (
     this_machine,
 )
 from accerl.settings import configure, read_settings
-from accerl.spec import CompressionSpec, Decision
+from accerl.spec import CompressionSpec
 from controller.env.compatibility import incompatibility
 from controller.indicator.strategy import AdvancedIndicator
 from controller.shipped import shipped_indicator
@@ -45,10 +45,10 @@ class Measure(Command):
     """Measure this machine's latency profile.
 
     Without --game, all networks of the paper on Pong. With it, that game's own step, network and
-    learner. Other games that the profile of that name holds are kept. Where torch sees a GPU, that
-    learns and distils (the processor: `--name cpu --game pong --set learner.device=cpu`). All 58
-    specs take half an hour on a slow machine, those of the indicator that ships some minutes:
-    `accerl profile measure --game pong --specs indicator`.
+    learner, in place of what the profile of that name holds of this game; other games are kept.
+    Where torch sees a GPU, that learns and distils (the processor: `--name cpu --game pong --set
+    learner.device=cpu`). All 58 specs take half an hour on a slow machine, those of the indicator
+    that ships some minutes: `accerl profile measure --game pong --specs indicator`.
     """
 
     name: str = "measured"
@@ -101,15 +101,21 @@ class Measure(Command):
 
 
 def _read_specs(texts: Sequence[str], network: str) -> list[CompressionSpec]:
-    """Return the specs that are named; of the indicator those that `network` can act with."""
+    """Return the specs that are named; of the indicator those that `network` can act with.
+
+    Raises:
+        UserError: it cannot act with one that is named by itself.
+    """
     specs: list[CompressionSpec] = []
     for text in texts:
         if text == AdvancedIndicator.name:
             offered = specs_of(shipped_indicator())
             specs += [spec for spec in offered if incompatibility(network, None, spec) is None]
-        else:
-            specs.append(CompressionSpec.from_json(text))
-            Decision.of(specs[-1]).check_students(network)  # before progress is shown
+            continue
+        spec = CompressionSpec.from_json(text)
+        if (reason := incompatibility(network, None, spec)) is not None:
+            raise UserError(f"--specs: {network} cannot act with {spec.label}: {reason}")
+        specs.append(spec)
     return specs
 
 

@@ -113,10 +113,9 @@ def test_int8_on_twelve_games(readme: str) -> None:
     ) in readme
 
 
-def speed(name: str, label: str, seeds: int) -> Mapping[str, Any]:
+def speed(compared: Mapping[str, Any], label: str, game: str, seeds: int) -> Mapping[str, Any]:
     """Return a strategy's env steps over fp32's, on the real clock."""
-    compared = gallery(name)
-    assert (compared["clock"], compared["network"]) == ("real", "original")
+    assert (compared["game"], compared["clock"], compared["network"]) == (game, "real", "original")
     assert len(compared["seeds"]) == seeds
     (found,) = (each for each in compared["strategies"] if each["label"] == label)
     return found["speed"]
@@ -128,13 +127,17 @@ def with_interval(found: Mapping[str, Any]) -> str:
 
 
 def test_int8_on_the_real_clock(readme: str) -> None:
-    int8 = speed("gpu-pong.json", "INT8", 2)
-    net2 = speed("gpu-pong.json", "net2 INT8", 2)
+    gpu = gallery("gpu-pong.json")
+    int8, net2 = (speed(gpu, label, "pong", 2) for label in ("INT8", "net2 INT8"))
+    assert gpu["actors"] == 6
     assert (
         f"(6 actors, Pong, Original, 2 seeds) INT8 actors make {with_interval(int8)} times fp32's "
         f"env steps, Net2's {net2['ratio']:.2f};"
     ) in readme
-    cores = speed("real-clock-breakout-original.json", "original INT8", 3)
+    breakout = gallery("real-clock-breakout-original.json")
+    cores = speed(breakout, "original INT8", "breakout", 3)
+    assert sum(event["lasts_seconds"] for event in breakout["events"]) == 240
+    assert breakout["seconds"] == 600
     sentence = (
         f"INT8 makes {with_interval(cores)} times fp32's with Original on Breakout (3 seeds)."
     )

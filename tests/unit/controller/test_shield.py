@@ -105,7 +105,12 @@ def test_what_is_large_while_the_fallback_acts_is_not_the_strategy_s_doing() -> 
         resting.decide(made_up_features(kl_max_nats=20.0))
     assert [event["interval"] for event in resting.events] == [0]  # nobody decided before it
     resting.reset()
-    assert resting.events == []
+    resting.decide(made_up_features(kl_max_nats=20.0))
+    assert [event["interval"] for event in resting.events] == [0]
+    within = Shielded(Silent())
+    within.decide(made_up_features(kl_max_nats=1.0))
+    within.overruled(Decision.of(IDENTITY))  # by a shield around it
+    assert within.decide(made_up_features(kl_max_nats=20.0)) == Decision.of(INT8)
 
 
 def test_after_a_high_kl_the_strategy_is_asked_all_the_same() -> None:

@@ -140,6 +140,22 @@ def test_the_planted_winner_is_found_and_named(study: StudyRecord, contest: dict
     assert any("did not reach the target before the horizon" in s for s in sentences)
 
 
+def test_instances_are_named_on_which_no_compression_hardly_acts(study: StudyRecord) -> None:
+    game = next(iter(study.games.values())).game
+    runs = [run for (name, _, _), run in study.runs.items() if name == "fp32"]
+    most = max(run.reports[-1].total_env_steps for run in runs)
+    texts = []
+    for planned in (most, 10 * most):
+        plan = {**study.info["plan"], "budget": {"env_steps": {game: planned}}}
+        other = StudyRecord(**{**study.__dict__, "info": {**study.info, "plan": plan}})
+        texts.append(" ".join(build_contest(other)["verdict"]))
+    sentence = "fp32 makes less than half of the env steps that were planned"
+    assert sentence not in texts[0]
+    named = [item.name for item in study.games.values() if item.game == game]
+    assert f"{sentence} for it" in texts[1]
+    assert all(name in texts[1] for name in named)
+
+
 def test_a_loss_is_called_a_loss(study: StudyRecord) -> None:
     turned = load_study(study.path)
     info = {**turned.info, "subject": "fp32", "primary_against": ["static", "learned"]}

@@ -12,7 +12,6 @@ import torch
 
 from accerl.errors import UserError
 from accerl.monitor.features import Features
-from accerl.monitor.monitor import Monitor
 from accerl.monitor.strategy import reject
 from accerl.presets import load_preset
 from accerl.records import read_metrics
@@ -30,6 +29,7 @@ from controller.indicator.training import train_on_tier0
 from controller.shield import Shielded
 from controller.training.evolution import Evolution, EvolutionConfig
 from controller.training.gradient import GradientConfig
+from tests.fixtures.controllers.raw_indicators import raw
 
 INT8 = CompressionSpec(bits=8)
 NET3 = CompressionSpec(student="net3", bits=8)
@@ -48,8 +48,11 @@ def make_indicator(machine: str, game: str = "catch", **settings: object) -> Adv
 
 
 def features(**known: float) -> Features:
-    """Return features of an early moment, with some raw indicators known."""
-    start = Monitor(3, 10.0).start().raw
+    """Return features of an early moment, with some raw indicators known.
+
+    The policy is as decided as the prior's typical KL is of.
+    """
+    start = raw(entropy_fraction=2.0 / 3.0)
     new = {"compression_kl_is_new": 1.0} if "compression_kl_nats" in known else {}
     return Features.of({**start, "seconds": 1.0, "time_fraction": 0.1, **new, **known})
 
@@ -225,21 +228,55 @@ def test_it_acts_only_with_what_the_run_can_act_with() -> None:
 def test_what_may_be_worth_more_is_measured_without_acting() -> None:
     indicator = make_indicator("edge-8000", cap_nats=0.02, uses_shadows=True)
     first = indicator.decide(features())
-    assert first.main == INT8
-    assert first.shadow == NET3
-    close = {"served_share": 1.0, "compression_kl_nats": 0.004, "shadow_kl_nats": 1e-3}
-    second = indicator.decide(features(kl_mean_nats=0.01, policy_lag=8.0, **close))
-    for kl_nats in (1.1e-3, 1.2e-3):
-        close = {**close, "shadow_kl_nats": kl_nats}
-        second = indicator.decide(features(kl_mean_nats=0.01, policy_lag=8.0, **close))
-    assert second.main == NET3
-    assert second.shadow != NET3
+    assert (first.main, first.shadow) == (INT8, None)  # nobody knows yet how decided the policy is
+    acts = {"served_share": 1.0, "compression_kl_nats": 0.004, "kl_mean_nats": 0.01}
+    acts |= {"policy_lag": 8.0}
+    assert indicator.decide(features(**acts)).shadow == NET3
+    for kl_nats in (1e-3, 1.1e-3, 1.2e-3):
+        close = indicator.decide(features(shadow_kl_nats=kl_nats, **acts))
+    assert close.main == NET3
+    assert close.shadow != NET3
     far = make_indicator("edge-8000", cap_nats=0.02, uses_shadows=True)
-    far.decide(features())
-    close = {**close, "shadow_kl_nats": 5.0}
-    assert far.decide(features(kl_mean_nats=0.01, policy_lag=8.0, **close)).main == INT8
+    for kl_nats in (math.nan, math.nan, 5.0):
+        decision = far.decide(features(shadow_kl_nats=kl_nats, **acts))
+    assert decision.main == INT8
+    assert far.explanation[NET3.label]["kl_nats"] > 1.0
     blind = make_indicator("edge-8000", cap_nats=0.02, uses_shadows=True, uses_kl=False)
-    assert blind.decide(features()).shadow is None
+    assert {blind.decide(features(**acts)).shadow for _ in range(2)} == {None}
+
+
+def test_a_policy_that_hardly_decides_says_nothing_of_kl() -> None:
+    indicator = make_indicator("edge-8000", cap_nats=0.02, uses_shadows=True)
+    acts = {"served_share": 1.0, "compression_kl_nats": 1e-5, "kl_mean_nats": 1e-5}
+    for _ in range(5):
+        even = indicator.decide(features(entropy_fraction=0.99, policy_lag=8.0, **acts))
+        assert even.shadow is None
+    shown = (0.1 + 0.9 * 0.01) / (0.1 + 0.9 / 3.0)
+    for spec in (INT8, NET3):
+        believed = indicator.explanation[spec.label]["kl_nats"]
+        assert believed == pytest.approx(shown * math.exp(indicator.prior.log_kl(spec)))
+    indicator.decide(
+        features(entropy_fraction=0.99, policy_lag=8.0, **acts | {"compression_kl_nats": 9.0})
+    )
+    assert indicator.explanation[INT8.label]["kl_nats"] > 0.01  # a broken copy decides much
+
+
+def test_a_student_that_acted_and_rests_is_not_measured_again() -> None:
+    """It has fallen behind meanwhile: its KL says nothing of what it would be at work."""
+    counted = []
+    for acted in (False, True):
+        indicator = make_indicator("edge-8000", cap_nats=10.0, uses_shadows=True)
+        first = indicator.decide(features())
+        assert first.main == NET3
+        if acted:
+            indicator.decide(features(served_share=1.0, policy_lag=8.0))
+        indicator.overruled(Decision.of(INT8))
+        acts = {"served_share": 1.0, "compression_kl_nats": 0.004, "kl_mean_nats": 0.01}
+        with torch.no_grad():
+            indicator.scorer.linear[list(SCORED).index("acts")] = 50.0  # never leaves what acts
+        made = [indicator.decide(features(policy_lag=8.0, **acts)) for _ in range(4)]
+        counted.append(sum(decision.shadow == NET3 for decision in made))
+    assert counted[0] > 0 == counted[1]
 
 
 def test_a_run_that_is_cut_finely_has_hardly_more_measured_without_acting() -> None:
@@ -300,7 +337,7 @@ def test_a_real_run_records_why_and_resumes_bit_by_bit(tmp_path: Path) -> None:
 
         return run_training(
             config,
-            make_indicator("paper-1080ti", cap_nats=0.05),
+            make_indicator("paper-1080ti", cap_nats=0.3),
             strategy_name="indicator",
             out=tmp_path / name,
             resume=resume,

@@ -1,0 +1,117 @@
+"""FidelityBelief: what KL is believed to be, and what an env step is worth."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from accerl.spec import IDENTITY, CompressionSpec
+from controller.indicator.fidelity import FidelityBelief
+from controller.indicator.prior import Prior
+from tests.fixtures.controllers.raw_indicators import raw
+
+INT8 = CompressionSpec(bits=8)
+NET3 = CompressionSpec(student="net3", bits=8)
+SPECS = (IDENTITY, INT8, NET3)
+
+
+def make_fidelity(prior: Prior | None = None) -> FidelityBelief:
+    """Return a belief about a policy that is as decided as the prior's typical KL is of."""
+    belief = FidelityBelief(SPECS, prior or Prior())
+    belief.observe_policy(raw(entropy_fraction=2.0 / 3.0))
+    return belief
+
+
+def test_kl_grows_with_how_decided_the_policy_is() -> None:
+    belief = FidelityBelief(SPECS, Prior())
+    even = belief.log_kl(NET3).mean
+    belief.observe_kl(NET3, 1e-5)  # as close as copies of an untrained network are
+    assert belief.log_kl(NET3).mean == even
+    assert not belief.measured
+    belief.observe_policy(raw(entropy_fraction=2.0 / 3.0))
+    assert belief.log_kl(NET3).mean == pytest.approx(Prior().log_kl(NET3))
+    for _ in range(50):
+        belief.observe_kl(NET3, 0.2)
+    belief.observe_policy(raw(entropy_fraction=0.0))
+    assert math.exp(belief.log_kl(NET3).mean) == pytest.approx(0.5, rel=0.05)
+    before = belief.log_kl(NET3)
+    belief.observe_policy(raw(entropy_fraction=math.nan))  # the learner used nothing
+    assert belief.log_kl(NET3) == before
+
+
+def test_kl_of_one_spec_says_something_of_the_others() -> None:
+    prior = Prior()
+    belief = make_fidelity(prior)
+    before = belief.log_kl(NET3)
+    belief.observe_kl(INT8, 10.0 * math.exp(prior.log_kl(INT8)))
+    assert belief.log_kl(INT8).mean > prior.log_kl(INT8) + 1.0
+    assert belief.log_kl(NET3).mean > before.mean + 0.5
+    assert belief.log_kl(NET3).sd < before.sd
+    assert belief.measured == {INT8}
+    belief.observe_kl(NET3, math.nan)
+    assert belief.measured == {INT8}
+
+
+def test_efficiency_falls_with_kl_and_with_lag_and_fp32_is_the_unit() -> None:
+    belief = make_fidelity()
+    assert belief.log_efficiency(IDENTITY, 5.0, 5.0).mean == pytest.approx(0.0)
+    near, far = (belief.log_efficiency(spec, 5.0, 5.0).mean for spec in (INT8, NET3))
+    assert far < near < 0.0
+    assert belief.log_efficiency(INT8, 40.0, 5.0).mean < near - 0.3
+    assert belief.log_efficiency(INT8, math.nan, 5.0).mean == pytest.approx(near)
+
+
+def test_few_effective_samples_make_divergence_dear() -> None:
+    cheap, dear = make_fidelity(), make_fidelity()
+    for belief, share in ((cheap, 0.98), (dear, 0.1)):
+        for _ in range(5):
+            belief.observe_kl(NET3, 0.2)
+            seen = raw(kl_mean_nats=0.2, policy_lag=3.0, ess_fraction=share)
+            belief.observe_acting(NET3, seen)
+    worth = [math.exp(b.log_efficiency(NET3, 3.0, 3.0).mean) for b in (cheap, dear)]
+    assert worth[1] < 0.9 * worth[0]
+
+
+def test_no_number_of_effective_samples_makes_the_cost_of_divergence_certain() -> None:
+    """They follow from the divergence itself: forty of them are no forty witnesses."""
+    prior = Prior()
+    belief = make_fidelity(prior)
+    for _ in range(40):
+        belief.observe_acting(INT8, raw(kl_mean_nats=0.1, policy_lag=3.0, ess_fraction=1.0 / 1.2))
+    assert prior.cost_spread / math.sqrt(2.0) < belief.log_cost.sd < 0.8 * prior.cost_spread
+    said = prior.ess_weight * math.log(1.2) / 0.1**prior.power
+    halfway = (math.log(prior.cost) + math.log(said)) / 2.0
+    assert belief.log_cost.mean == pytest.approx(halfway, abs=0.02)
+
+
+@pytest.mark.parametrize(("spec", "kl_nats"), [(INT8, 0.002), (NET3, 0.15)])
+def test_the_doubt_about_efficiency_is_that_of_kl_and_cost(
+    spec: CompressionSpec, kl_nats: float
+) -> None:
+    """Against the spread over drawn worlds, with little doubt, where first order holds."""
+    prior = Prior(cost_spread=0.1, kl_shared=0.05, kl_own=0.1)
+    belief = make_fidelity(prior)
+    for _ in range(30):
+        belief.observe_kl(spec, kl_nats)
+    belief.observe_acting(spec, raw(kl_mean_nats=kl_nats + 0.05, policy_lag=3.0, ess_fraction=1.0))
+    believed, dice = belief.log_efficiency(spec, 3.0, 3.0), np.random.default_rng(0)
+    own, cost = belief.log_kl(spec), belief.log_cost
+    kl = np.exp(own.mean + own.sd * dice.standard_normal(20_000))
+    stale = kl_nats + 0.05 - math.exp(own.mean)
+    lost = (kl + stale) ** prior.power - stale**prior.power
+    worlds = -np.exp(cost.mean + cost.sd * dice.standard_normal(20_000)) * lost
+    assert believed.mean == pytest.approx(worlds.mean(), rel=0.05)
+    assert believed.sd == pytest.approx(worlds.std(), rel=0.05)
+
+
+def test_a_kl_that_is_not_finite_says_nothing() -> None:
+    belief = make_fidelity()
+    before = belief.log_kl(INT8)
+    for kl_nats in (math.inf, math.nan):
+        belief.observe_kl(INT8, kl_nats)
+        belief.observe_acting(INT8, raw(kl_mean_nats=kl_nats, policy_lag=3.0, ess_fraction=0.5))
+    assert belief.log_kl(INT8) == before
+    assert not belief.measured
+    assert math.isfinite(belief.log_efficiency(INT8, 3.0, 3.0).mean)
