@@ -158,10 +158,12 @@ class Content:
     def _check(self, path: Path, manifest: Manifest) -> None:
         """Refuse a manifest whose tables are not those of this content."""
         with refuse_malformed(f"{path / MANIFEST} is not what its schema promises"):
-            version = manifest.policy.get("features_version", 1)  # older bundles do not say
+            version = manifest.policy.get("features_version")
             names = [row["name"] for row in manifest.features]
             if version != SCORED_VERSION or names != list(SCORED):
-                raise UserError("it lists other features than this AcceRL computes")
+                raise UserError(
+                    "it lists other features than this AcceRL computes; train it again with this"
+                )
             if manifest.action_table != self.actions.table():
                 raise UserError("the action table does not list its actions")
 
