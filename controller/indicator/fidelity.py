@@ -7,8 +7,8 @@ decisiveness, as policies that choose nearly evenly cannot differ by much:
 
     KL = relative KL (FLAT + (1 - FLAT) decided),    decided = 1 - entropy / log(actions).
 
-On Pong the relative KL of a student stays the same within a factor of two, where KL grows tenfold.
-With a spec's divergence
+(On Pong, Net2's KL as it acted grew from 0.07 nats in the first 15 seconds to 0.10 and 0.16 in the
+last 25 of 110: `analysis/gallery/gpu.md`.) With a spec's divergence
 
     D = KL of its compression + KL of staleness, in proportion to its predicted policy lag,
 
