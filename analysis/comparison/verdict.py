@@ -237,7 +237,7 @@ def _conditions(
     if late:
         sentences.append(
             f"On {listed(late)} fp32 makes less than half of the env steps that were planned for "
-            "it: its weights reach the actors late. There it loses to anything that is smaller."
+            "it, as where its weights are long on their way: being faster says little there."
         )
     if any(item["clusters"] < item["n"] for item in primary):
         sentences.append(
