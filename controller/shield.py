@@ -31,6 +31,8 @@ INFINITE = ("kl_max_nats", "return_slope_t")
 """indicators that can be infinite: a KL, which is its own cause, and the t of returns on a line"""
 KL_NATS = 14.0
 """the paper's threshold on the largest KL (section 2.4, Fig. 6)"""
+OWN_SHARE = 0.5
+"""of the mean KL that compression makes at least where the largest KL is taken for its doing"""
 
 
 class Shielded:
@@ -41,9 +43,9 @@ class Shielded:
     made of is infinite, or there are too few or too many ("range"); or the strategy raises an
     exception, or decides what the run would refuse ("error"). After a bad KL the strategy still
     decides, so that it learns what happened; it never gets damaged features, which would stay in
-    its memory. After an interval for which the fallback was decided a large KL counts for nothing:
-    it is of rollouts that were under way, or of stale weights, and acting milder for longer mends
-    neither.
+    its memory. A large KL counts for nothing where stale weights make it, which acting milder does
+    not mend: if compression, measured alone in that interval, makes less than half of the mean KL,
+    and after an interval for which the fallback was decided.
 
     The paper goes one step milder when its rule fires, from 8 to 16 bits, and never returns. Here
     the fallback lasts for one interval at a time, and it is by default the mildest spec that the
@@ -144,7 +146,8 @@ class Shielded:
             self._note(features, *damage)
         else:
             kl_nats = features.raw["kl_max_nats"]
-            if kl_nats > self.threshold_nats and not self._holds_fallback():
+            exceeded = kl_nats > self.threshold_nats
+            if exceeded and not (self._holds_fallback() or _is_stale(features.raw)):
                 self._note(features, "kl", _plain(kl_nats))
             try:
                 decision = self._checked(self.strategy.decide(features))
@@ -231,6 +234,13 @@ class Shielded:
 def _mildest(specs: tuple[CompressionSpec, ...]) -> CompressionSpec:
     """Return the spec with the fewest levels above none; of equals the first."""
     return IDENTITY if len(specs) < 2 else min(specs, key=lambda spec: sum(hardness(spec)))
+
+
+def _is_stale(raw: Mapping[str, float]) -> bool:
+    """Return whether the interval's KL is mostly that of stale weights, as far as it is known."""
+    mean, own = raw["kl_mean_nats"], raw["compression_kl_nats"]
+    is_known = raw["compression_kl_is_new"] > 0.0 and math.isfinite(mean)
+    return is_known and own < OWN_SHARE * mean
 
 
 def _damage(features: Features) -> tuple[str, float | str] | None:

@@ -113,6 +113,26 @@ def test_what_is_large_while_the_fallback_acts_is_not_the_strategy_s_doing() -> 
     assert within.decide(made_up_features(kl_max_nats=20.0)) == Decision.of(INT8)
 
 
+@pytest.mark.parametrize(
+    ("mean", "compression", "is_new", "steps_in"),
+    [
+        (0.2, 0.001, 1.0, False),  # INT8, whose weights are seven updates old
+        (0.4, 0.25, 1.0, True),  # a student that was not distilled for long enough
+        (0.2, 0.001, 0.0, True),  # of what acted before
+        (0.2, math.nan, 1.0, True),
+        (math.inf, 0.001, 1.0, True),
+        (math.nan, 0.001, 1.0, True),
+    ],
+)
+def test_what_stale_weights_make_is_not_compression_s_doing(
+    mean: float, compression: float, is_new: float, steps_in: bool
+) -> None:
+    shielded = Shielded(Silent())
+    measured = {"compression_kl_nats": compression, "compression_kl_is_new": is_new}
+    decided = shielded.decide(made_up_features(kl_max_nats=20.0, kl_mean_nats=mean, **measured))
+    assert decided.main == (IDENTITY if steps_in else INT8)
+
+
 def test_after_a_high_kl_the_strategy_is_asked_all_the_same() -> None:
     inner = Silent()
     shielded = Shielded(inner)
