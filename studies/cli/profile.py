@@ -17,7 +17,13 @@ from accerl.records import fingerprint, read_json
 from accerl.runtime.latency.compare import compare, describe_wiring
 from accerl.runtime.latency.families import FAMILIES, machine_of, sample_machine
 from accerl.runtime.latency.fleet import FleetSettings, MessageCosts, plan_fleet
-from accerl.runtime.latency.games import as_wired, note_on_times, times_of_game, with_games_of
+from accerl.runtime.latency.games import (
+    as_wired,
+    no_longer_timed,
+    note_on_times,
+    times_of_game,
+    with_games_of,
+)
 from accerl.runtime.latency.measure import measure_game, measure_profile
 from accerl.runtime.latency.predict import advise
 from accerl.runtime.latency.profile import LatencyProfile
@@ -94,6 +100,12 @@ class Measure(Command):
                 profile = with_games_of(measure_profile(self.name, **options), base)
             else:
                 profile = measure_game(config, base, self.name, **options)
+        if lost := no_longer_timed(base, profile):
+            names = ", ".join(spec.label for spec in lost[:3]) + (", ..." if lost[3:] else "")
+            say(
+                f"{path.name} no longer holds times of {names} ({len(lost)} in all): those of two "
+                "measurements do not compare; another --name keeps both"
+            )
         save_profile(profile, path)
         tables.print_profile(profile, console)
         say(f"wrote {path}; use it with --profile {self.name if self.out is None else path}")

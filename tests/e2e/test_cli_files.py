@@ -42,6 +42,16 @@ def test_a_profile_that_could_not_be_kept_is_not_measured(
     assert "ACCERL_HOME" in accerl(capsys, "profile", "measure").complaint
 
 
+def test_a_profile_says_which_times_it_loses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measure = ("profile", "measure", "--game", "catch", "--network", "net3", "--repeats", 1)
+    first = accerl(capsys, *measure, "--specs", '{"bits": 8}', '{"bits": 16}', "--out", tmp_path)
+    assert "no longer holds" not in first.err
+    again = accerl(capsys, *measure, "--specs", '{"bits": 8}', "--out", tmp_path)
+    assert "no longer holds times of original bf16 (1 in all)" in again.err
+
+
 @pytest.mark.parametrize("lacking", ["notes", "jobs"])
 def test_a_pack_without_a_part(
     lacking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
