@@ -27,7 +27,7 @@ from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.run import IntervalReport, Snapshot
 from accerl.runtime.safeguard import Safeguard
 from accerl.runtime.slots import Slots
-from accerl.runtime.stuck import StuckActors
+from accerl.runtime.stuck import Watch
 from accerl.runtime.wiring import Wiring
 from accerl.seeds import Role, number, torch_generator
 from accerl.spec import IDENTITY, Decision
@@ -36,8 +36,6 @@ PUBLISHING = ("compressor", "distiller")
 """roles that make what actors act with"""
 LOOK_SECONDS = 1.0
 """that the learner waits at most before it looks whether the run is to end, and who is stuck"""
-LONGEST_MEASUREMENT_SECONDS = 3600.0
-"""of J, the first of a run: long episodes of slow games take minutes"""
 
 W = TypeVar("W", bound=Supervised)
 """a process beside the learner's"""
@@ -54,6 +52,16 @@ class Publishing(Protocol):
     @property
     def is_known(self) -> bool:
         """Whether `state_dict` would be up to date."""
+        ...
+
+    @property
+    def worker(self) -> Supervised:
+        """The compressor."""
+        ...
+
+    @property
+    def is_working(self) -> bool:
+        """Whether the compressor has been asked for something that it has not finished."""
         ...
 
     def after_update(self, rollout: Rollout) -> None:
@@ -128,19 +136,18 @@ class ParallelRun(ABC, Generic[W]):
             observation=observation,
         )
         self._actors: list[W] = []  # made by the kind of run
-        self._stuck = StuckActors()
-        self._measuring = StuckActors(first_seconds=LONGEST_MEASUREMENT_SECONDS)
+        self._watch = Watch()
         self._started = False
         self._acting = False  # whether actors have been given slots
         self._closed = False
 
-    def _unfinished(self, worker: Supervised) -> str:
-        """Return what a worker that lives has not finished for too long; nothing if all is well."""
-        if (seconds := self._measuring.seconds(worker.name)) is not None:
-            return f"finished no measurement in {seconds:.0f} seconds"
-        if (seconds := self._stuck.seconds(worker.name)) is not None:
-            return f"finished no rollout in {seconds:.0f} seconds"
-        return ""
+    def _watch_compressor(self) -> None:
+        """Note whether the compressor has something to finish."""
+        name = self.publishing.worker.name
+        if self.publishing.is_working:
+            self._watch.publications.lent(name)
+        else:
+            self._watch.publications.filled(name, has_more=False)
 
     @property
     @abstractmethod
@@ -345,6 +352,7 @@ class ParallelRun(ABC, Generic[W]):
             self._learned(slot, rollout, stats)
             self._receive(timeout_seconds=0.0)  # whoever has finished meanwhile gets work now
             self.publishing.after_update(rollout)
+            self._watch_compressor()
         self._slots.done(slot)
         self._done(slot)
 

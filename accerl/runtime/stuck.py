@@ -11,6 +11,9 @@ MANY = 20.0
 """and so many times what its rollouts took"""
 MORE = 2.0
 """times as long as a stuck one had, its successor has: the work itself may take long"""
+LONGEST_FIRST_SECONDS = 3600.0
+"""of measuring J, and of publishing, for the first time in a run: long episodes of slow games take
+minutes, and so do large networks on slow links"""
 PAUSED_SECONDS = 5.0
 """without a look or work of the learner's thread, from which on the whole run has been suspended,
 or the learner waited (for a GPU, for its group): nobody is to blame for that time"""
@@ -45,11 +48,11 @@ class StuckActors:
         self._since.setdefault(actor, self._clock())
 
     def filled(self, actor: str, *, has_more: bool) -> None:
-        """Note that an actor has filled a slot, and whether it has more to fill."""
+        """Note that an actor has filled a slot, if it had any, and whether it has more to fill."""
         now = self._clock()
-        took = now - self._since.pop(actor, now)
-        self._longest[actor] = max(took, self._longest.get(actor, 0.0))
-        self._patience.pop(actor, None)
+        if (since := self._since.pop(actor, None)) is not None:
+            self._longest[actor] = max(now - since, self._longest.get(actor, 0.0))
+            self._patience.pop(actor, None)
         if has_more:
             self._since[actor] = now
 
@@ -83,3 +86,41 @@ class StuckActors:
             self._patience.get(actor, 0.0),
         )
         return passed if passed > patience else None
+
+
+class Watch:
+    """What the processes of a run have to finish, and who has not for too long.
+
+    Args:
+        link_seconds: that actors are given besides, see `StuckActors`.
+    """
+
+    def __init__(self, link_seconds: float = 0.0) -> None:
+        self.rollouts = StuckActors(link_seconds=link_seconds)
+        """what actors fill"""
+        self.publications = StuckActors(first_seconds=LONGEST_FIRST_SECONDS)
+        """what the compressor makes, and what is looked at besides"""
+        self.measurements = StuckActors(first_seconds=LONGEST_FIRST_SECONDS)
+        """of J, what the evaluator does"""
+        self._all = {
+            "rollout": self.rollouts,
+            "publication": self.publications,
+            "measurement": self.measurements,
+        }
+
+    def look(self) -> None:
+        """See `StuckActors.look`."""
+        for each in self._all.values():
+            each.look()
+
+    def forget(self, process: str) -> None:
+        """See `StuckActors.forget`."""
+        for each in self._all.values():
+            each.forget(process)
+
+    def unfinished(self, process: str) -> str:
+        """Return what a process has not finished for how long, in words; nothing if all is well."""
+        for what, each in self._all.items():
+            if (seconds := each.seconds(process)) is not None:
+                return f"finished no {what} in {seconds:.0f} seconds"
+        return ""

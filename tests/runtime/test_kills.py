@@ -165,6 +165,29 @@ def test_a_process_that_hangs_at_the_start_is_noticed() -> None:
     assert not multiprocessing.active_children()
 
 
+def test_a_compressor_that_hangs_in_the_middle_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one does whose user's own link never returns."""
+    monkeypatch.setattr("accerl.runtime.stuck.STUCK_SECONDS", 3.0)
+    run = ProcessRun(quick_catch(num_actors=1), supervisor=immortal())
+    compressor = run.publishing.worker
+    events: list[Any] = []
+    try:
+        while run.orders.last_ordered < 3:
+            run.advance(0.1)
+        os.kill(compressor.pid, signal.SIGSTOP)
+        published = run._blocks.mailbox.latest
+        while not any(event["role"] == "compressor" for event in events):
+            events += run.advance(0.5).events
+        while run._blocks.mailbox.latest <= published + 1:  # its successor publishes
+            run.advance(0.1)
+    finally:
+        run.close()
+    (event,) = (event for event in events if event["role"] == "compressor")
+    assert event["cause"].startswith("finished no publication in ")
+
+
 def test_who_finishes_work_is_known_to_do_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compressor that distils and then dies of every publication has finished none.
 

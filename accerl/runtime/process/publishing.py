@@ -182,6 +182,11 @@ class RemotePublishing:
         self._samples.returned()
 
     @property
+    def is_working(self) -> bool:
+        """Whether an order is under way, or what comes after it."""
+        return self.worker.ready and not self.idle
+
+    @property
     def is_known(self) -> bool:
         """Whether `state_dict` would be up to date."""
         return not self._asked and self.pool.led.is_known

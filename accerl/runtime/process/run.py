@@ -36,7 +36,7 @@ from accerl.runtime.process.wire import PeerGoneError
 from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.run import Snapshot
 from accerl.runtime.slots import Slots, SlotState
-from accerl.runtime.stuck import StuckActors
+from accerl.runtime.stuck import Watch
 from accerl.spec import Decision
 
 WORK: dict[str, type[Message]] = {
@@ -89,7 +89,7 @@ class ProcessRun(ParallelRun[Worker]):
                 self._pipe = stack.enter_context(closing(ShapedPipe(down, up, actors)))
                 if up:  # a rollout has not come before it has passed the link
                     seconds = actors * rollout_bytes(self._shape) / (up * conditions.least_share)
-                    self._stuck = StuckActors(link_seconds=4.0 * seconds)
+                    self._watch = Watch(link_seconds=4.0 * seconds)
             self._slab = stack.enter_context(closing(Slab(self._shape, len(self._slots))))
             self._blocks = stack.enter_context(
                 closing(SharedBlocks.of(config, policy, self._shape))
@@ -174,7 +174,7 @@ class ProcessRun(ParallelRun[Worker]):
             self._slots.leave(actor.index)
             while actor.channel.poll():  # what it finished before it left counts
                 self._receive_from(actor)
-            self._stuck.forget(actor.name)
+            self._watch.forget(actor.name)
             if held := self._slots.of(actor.index, SlotState.FILLING):
                 self._begun[actor.name] = set(held)
             if self._pipe is not None:
@@ -183,7 +183,7 @@ class ProcessRun(ParallelRun[Worker]):
             assert actor.index is not None
             self._slots.join(actor.index)
             if actor.name in self._begun:
-                self._stuck.lent(actor.name)
+                self._watch.rollouts.lent(actor.name)
             self._lend(actor)
         if left:
             self._lend_next(0)
@@ -211,19 +211,18 @@ class ProcessRun(ParallelRun[Worker]):
         return self._disturbances.is_present(actor)
 
     def _have_filled(self, actor: Worker, slots: Sequence[int]) -> None:
-        self._stuck.lent(actor.name)
+        self._watch.rollouts.lent(actor.name)
         actor.send(Fill(slots, self.orders.last_ordered))
 
     def _receive(self, timeout_seconds: float) -> None:
         pipes: dict[Any, Worker] = {worker.channel.pipe: worker for worker in self.workers}
         for pipe in wait(list(pipes), timeout_seconds):
             self._receive_from(pipes[pipe])
-        for stuck in (self._stuck, self._measuring):
-            stuck.look()
+        self._watch.look()
         for worker in self.workers:
             if self._supervisor.hangs(worker):
                 self._replace(worker)
-            elif (stuck := self._unfinished(worker)) and not worker.channel.poll():
+            elif (stuck := self._watch.unfinished(worker.name)) and not worker.channel.poll():
                 self._replace(worker, stuck=stuck)
 
     def _receive_from(self, worker: Worker) -> None:
@@ -247,15 +246,16 @@ class ProcessRun(ParallelRun[Worker]):
             elif isinstance(message, Filled):
                 self._slots.filled(worker.index, message.slot)
                 more = bool(self._slots.of(worker.index, SlotState.FILLING))
-                self._stuck.filled(worker.name, has_more=more)
+                self._watch.rollouts.filled(worker.name, has_more=more)
             else:  # it is ready
                 self._lend(worker)
         elif worker.role == "learner":
             self._ranks.handle(worker, message)
         elif worker.role in PUBLISHING:
             self.publishing.handle(worker, message)
+            self._watch_compressor()
         elif isinstance(message, Measured):
-            self._measuring.filled(worker.name, has_more=False)
+            self._watch.measurements.filled(worker.name, has_more=False)
             self._learner_return = message.learner_return
 
     def _began_before(self, worker: Worker, slot: int) -> bool:
@@ -277,7 +277,7 @@ class ProcessRun(ParallelRun[Worker]):
             assert worker.index is not None
             slots = self._slots.reclaim(worker.index)
             self._begun.pop(worker.name, None)
-            self._stuck.forget(worker.name)
+            self._watch.forget(worker.name)
             if self._pipe is not None:
                 self._pipe.forget(worker.index)
             replace(recovered=f"{slots} of its slots reclaimed", stuck=stuck)
@@ -285,9 +285,10 @@ class ProcessRun(ParallelRun[Worker]):
         elif worker.role == "learner":
             replace(recovered=self._ranks.died())
         elif worker.role in PUBLISHING:
-            replace(recovered=self.publishing.died(worker))
+            self._watch.forget(worker.name)
+            replace(recovered=self.publishing.died(worker), stuck=stuck)
         else:
-            self._measuring.forget(worker.name)
+            self._watch.forget(worker.name)
             replace(recovered="its measurement is repeated", stuck=stuck)
 
     def _measure(self) -> float | None:
@@ -302,7 +303,7 @@ class ProcessRun(ParallelRun[Worker]):
         while self._learner_return is None:
             if evaluator.ready and asked != evaluator.restarts:
                 evaluator.send(Measure())
-                self._measuring.lent(evaluator.name)
+                self._watch.measurements.lent(evaluator.name)
                 asked = evaluator.restarts
             self._wait_for_news()
         return self._learner_return

@@ -136,7 +136,7 @@ class RayPublishing:
 
     @property
     def _is_idle(self) -> bool:
-        return self.worker.ready and not self.worker.calls
+        return self.worker.ready and not self.is_working
 
     def _to_distill(self) -> tuple[Charge, ...]:
         return self._charges.left_to_compressor(self.orders.in_use)
@@ -190,6 +190,11 @@ class RayPublishing:
             self._order = None
             self.orders.lost()
         return f"with the students of update {self._known_update}"
+
+    @property
+    def is_working(self) -> bool:
+        """Whether the compressor has a call to answer."""
+        return self.worker.ready and bool(self.worker.calls)
 
     @property
     def is_known(self) -> bool:

@@ -149,7 +149,7 @@ class RayRun(ParallelRun[RayWorker]):
         super()._done(slot)
 
     def _have_filled(self, actor: RayWorker, slots: Sequence[int]) -> None:
-        self._stuck.lent(actor.name)
+        self._watch.rollouts.lent(actor.name)
         for slot in slots:
             actor.call("collect", self.orders.last_ordered, slot=slot)
 
@@ -169,15 +169,16 @@ class RayRun(ParallelRun[RayWorker]):
             else:
                 worker.calls.popleft()
                 self._handle(worker, call, answer)
-        for stuck in (self._stuck, self._measuring):
-            stuck.look()
+        self._watch.look()
         for worker in self.workers:
             if self._supervisor.hangs(worker):
                 if worker.role in WITH_CPUS and not self._cluster.has_room():
                     self._supervisor.await_ready(worker)  # it waits for a node to join
                 else:
                     self._replace(worker)
-            elif (unfinished := self._unfinished(worker)) and not self._has_answered(worker):
+            elif (unfinished := self._watch.unfinished(worker.name)) and not self._has_answered(
+                worker
+            ):
                 self._replace(worker, stuck=unfinished)
 
     def _has_answered(self, worker: RayWorker) -> bool:
@@ -200,12 +201,13 @@ class RayRun(ParallelRun[RayWorker]):
         if worker.role == "actor":
             assert worker.index is not None
             self._slots.filled(worker.index, call.slot)
-            self._stuck.filled(worker.name, has_more=bool(worker.calls))
+            self._watch.rollouts.filled(worker.name, has_more=bool(worker.calls))
             self._rollouts[call.slot] = (call.ref, answer)
         elif worker.role in PUBLISHING:
             self.publishing.handle(worker, call, answer)
+            self._watch_compressor()
         else:
-            self._measuring.filled(worker.name, has_more=False)
+            self._watch.measurements.filled(worker.name, has_more=False)
             self._learner_return = answer
 
     def _is_ready(self, worker: RayWorker, started: Started) -> None:
@@ -254,8 +256,7 @@ class RayRun(ParallelRun[RayWorker]):
 
     def _take_back(self, worker: RayWorker) -> str:
         """Take back what a worker held; return that in words."""
-        for stuck in (self._stuck, self._measuring):
-            stuck.forget(worker.name)
+        self._watch.forget(worker.name)
         if worker.role == "actor":
             assert worker.index is not None
             return f"{self._slots.reclaim(worker.index)} of its slots reclaimed"
@@ -271,7 +272,7 @@ class RayRun(ParallelRun[RayWorker]):
         while self._learner_return is None:
             if evaluator.ready and not evaluator.calls:
                 evaluator.call("measure", weight_arrays(self.learner.policy))
-                self._measuring.lent(evaluator.name)
+                self._watch.measurements.lent(evaluator.name)
             self._wait_for_news()
         return self._learner_return
 

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from accerl.runtime.stuck import MANY, MORE, PAUSED_SECONDS, STUCK_SECONDS, StuckActors
+from time import monotonic
+
+from accerl.runtime.stuck import (
+    MANY,
+    MORE,
+    PAUSED_SECONDS,
+    STUCK_SECONDS,
+    StuckActors,
+    Watch,
+)
 
 
 class Clock:
@@ -142,3 +151,21 @@ def test_a_learner_whose_updates_take_long_has_not_been_suspended() -> None:
     busy.now += 10.0
     actors.look()
     assert actors.seconds("actor-0") == 90.0
+
+
+def test_whoever_is_not_done_is_named_with_what_it_has_to_do() -> None:
+    watch = Watch()
+    watch.publications.filled("compressor", has_more=False)  # it was not asked for anything
+    watch.publications.lent("compressor")
+    watch.rollouts.lent("actor-0")
+    assert watch.unfinished("compressor") == ""
+    for each in (watch.rollouts, watch.publications):
+        each._clock = lambda: monotonic() + 2.0 * STUCK_SECONDS + 1.0
+    assert watch.unfinished("actor-0") == "finished no rollout in 121 seconds"
+    assert watch.unfinished("compressor") == ""  # the first may take an hour
+    watch.publications._clock = monotonic
+    watch.publications.filled("compressor", has_more=True)
+    watch.publications._clock = lambda: monotonic() + STUCK_SECONDS + 1.0
+    assert watch.unfinished("compressor") == "finished no publication in 61 seconds"
+    watch.forget("compressor")
+    assert watch.unfinished("compressor") == ""
