@@ -359,6 +359,7 @@ class ParallelRun(ABC, Generic[W]):
     def _know_publishing(self) -> dict[str, Any]:
         """Return the state of who compresses, when it is known."""
         self.publishing.ask_state()
+        self._watch_compressor()
         while not self.publishing.is_known:
             self._wait_for_news()
         return self.publishing.state_dict()

@@ -188,6 +188,24 @@ def test_a_compressor_that_hangs_in_the_middle_is_replaced(
     assert event["cause"].startswith("finished no publication in ")
 
 
+def test_a_compressor_that_hangs_while_a_checkpoint_is_made_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("accerl.runtime.stuck.STUCK_SECONDS", 3.0)
+    run = ProcessRun(quick_catch(num_actors=1), supervisor=immortal())
+    run.apply(Decision.of(NET3))
+    try:
+        while run.orders.last_ordered < 3:
+            run.advance(0.1)
+        while not run.publishing.idle:
+            run.advance(0.01)
+        os.kill(run.publishing.worker.pid, signal.SIGSTOP)
+        run.snapshot()
+        assert run.publishing.worker.restarts == 1
+    finally:
+        run.close()
+
+
 def test_who_finishes_work_is_known_to_do_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compressor that distils and then dies of every publication has finished none.
 

@@ -183,8 +183,8 @@ class RemotePublishing:
 
     @property
     def is_working(self) -> bool:
-        """Whether an order is under way, or what comes after it."""
-        return self.worker.ready and not self.idle
+        """Whether an order is under way, or what comes after it, or its state was asked for."""
+        return self.worker.ready and (not self.idle or self._asked)
 
     @property
     def is_known(self) -> bool:
