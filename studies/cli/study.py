@@ -177,7 +177,7 @@ class Pack(Command):
     study: tyro.conf.Positional[Path]
     """the study's folder"""
     file: Path
-    """to write; runs that leave a folder of records behind are not in it"""
+    """to write; runs whose folders hold a checkpoint are not in it"""
 
     def execute(self) -> dict[str, Any]:
         """Write the file; return how many runs it holds."""
@@ -208,7 +208,7 @@ class Merge(Command):
         found = merge_results(self.sources, self.out)
         notes = [f"{found.known} were there already"] if found.known else []
         if found.left:
-            notes.append(f"{found.left} left out, whose folders of records are not carried")
+            notes.append(f"{found.left} left out, whose folders are not carried")
         say(f"{self.out}: {found.added} finished runs added" + "".join(f"; {n}" for n in notes))
         return {"study": str(self.out), **asdict(found)}
 

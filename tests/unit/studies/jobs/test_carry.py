@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import lzma
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +14,12 @@ from typing import Any, ClassVar
 import pytest
 
 from accerl.errors import UserError
-from accerl.records import write_json
+from accerl.records import SUMMARY, json_hash, write_json
 from studies.cli.main import run
 from studies.jobs.carry import Carried, merge_results, pack_results
 from studies.jobs.executor import Job
 from studies.jobs.local import LocalExecutor
-from studies.jobs.work import Done
+from studies.jobs.work import JOB, Done, job_key
 from studies.study_folder import PLAN, SETTINGS, claim, find_folder, make_folder, write_plan
 
 
@@ -116,14 +118,46 @@ def test_equal_results_make_equal_files(tmp_path: Path) -> None:
     assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
 
 
-def test_jobs_whose_records_stay_behind_are_made_again(tmp_path: Path) -> None:
-    save(tmp_path / "here", 1)
-    with LocalExecutor(tmp_path / "here", 1) as executor:
-        job = Doubled(number=2, out=tmp_path / "here" / "runs" / "2")
-        executor.save("2", job, Done(result={"value": 4.0}, cpu_seconds=1.0, records={}))
-    assert pack_results(tmp_path / "here", tmp_path / "pack.gz") == 1
+def save_run(study: Path, number: int) -> Doubled:
+    """Save a result whose job has written a run directory; return the job."""
+    job = Doubled(number=number, out=study / "runs" / str(number))
+    name = json_hash(job_key(job, study))
+    texts = {"metrics.jsonl": "{}\n", SUMMARY: "{}", JOB: name}
+    records = {
+        file: base64.b64encode(zlib.compress(text.encode())).decode()
+        for file, text in texts.items()
+    }
+    with LocalExecutor(study, 1) as executor:
+        done = Done(result={"value": 2.0 * number}, cpu_seconds=1.0, records=records)
+        executor.save(name, job, done)
+        assert executor.is_saved(job)
+    return job
+
+
+def test_run_directories_go_with_their_jobs(tmp_path: Path) -> None:
+    for number in (1, 2, 3, 4):
+        save_run(tmp_path / "here", number)
+    (tmp_path / "here" / "runs" / "3" / SUMMARY).unlink()  # what is left of it is no run
+    (tmp_path / "here" / "runs" / "4" / "checkpoint").mkdir()
+    pack = tmp_path / "pack.json.xz"
+    assert pack_results(tmp_path / "here", pack) == 2
+    for source, folder, left in ((pack, "file", 0), (tmp_path / "here", "folder", 2)):
+        there = tmp_path / folder
+        assert merge_results([source], there) == Carried(added=2, known=0, left=left)
+        assert (there / "runs" / "2" / "metrics.jsonl").read_text() == "{}\n"
+        with LocalExecutor(there, 1) as executor:
+            jobs = [Doubled(number=number, out=there / "runs" / str(number)) for number in (1, 3)]
+            assert [executor.is_saved(job) for job in jobs] == [True, False]
+        assert merge_results([source], there) == Carried(added=0, known=2, left=left)
+
+
+def test_a_run_directory_that_was_lost_comes_back(tmp_path: Path) -> None:
+    save_run(tmp_path / "here", 1)
+    merge_results([tmp_path / "here"], tmp_path / "there")
+    (tmp_path / "there" / "runs" / "1" / SUMMARY).unlink()
     found = merge_results([tmp_path / "here"], tmp_path / "there")
-    assert found == Carried(added=1, known=0, left=1)
+    assert found == Carried(added=1, known=0, left=0)
+    assert (tmp_path / "there" / "runs" / "1" / SUMMARY).is_file()
 
 
 def test_what_was_planned_otherwise_is_refused_and_nothing_is_added(tmp_path: Path) -> None:
@@ -138,6 +172,14 @@ def test_what_was_planned_otherwise_is_refused_and_nothing_is_added(tmp_path: Pa
     assert not (tmp_path / "new").exists()
 
 
+def outside(out: str = "runs/1", file: str = SUMMARY) -> bytes:
+    """Return a pack whose one run has its place there."""
+    name = "0" * 64
+    job = {"key": {"out": out}, "result": {}}
+    pack = {"format": "accerl study pack", "notes": {}, "jobs": {name: job}}
+    return lzma.compress(json.dumps({**pack, "records": {name: {file: "{}"}}}).encode())
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -148,6 +190,9 @@ def test_what_was_planned_otherwise_is_refused_and_nothing_is_added(tmp_path: Pa
         lzma.compress(b'{"format": "accerl study pack", "notes": {}, "jobs": {"../../x": {}}}'),
         lzma.compress(b'{"format": "accerl study pack", "notes": {"../x": {}}, "jobs": {}}'),
         lzma.compress(b'{"format": "accerl study pack", "notes": {}, "jobs": {}}')[:-9],
+        outside(out="/tmp/x"),
+        outside(out="runs/../../x"),
+        outside(file="../x"),
     ],
 )
 def test_a_file_that_is_no_pack_is_refused_and_never_overwritten(
