@@ -24,6 +24,8 @@ NOTES = (PLAN, SETTINGS, PRECISION)
 """files of a study's folder that say what it is for"""
 
 
+WITH_CHECKPOINT = "learning"
+"""kind of the jobs that leave a policy behind for others, if they have a run directory"""
 Records = Mapping[str, str]
 """what the files of a run directory hold, by name"""
 
@@ -61,8 +63,8 @@ class _Finished:
 def pack_results(study: Path, file: Path) -> int:
     """Write a study's plan and finished jobs into one compressed file; return how many jobs.
 
-    Equal results make equal files. Run directories go with their jobs. Left out is a job whose
-    directory is lost, or holds more than records: a checkpoint, say.
+    Equal results make equal files. Run directories go with their jobs, without checkpoints. Left
+    out is a job whose directory is lost, or whose checkpoint others need.
 
     Raises:
         UserError: the folder holds no study or nothing finished, or the file is somebody else's or
@@ -143,9 +145,9 @@ def _read_folder(study: Path) -> _Finished:
     jobs = _jobs_of(study)
     runs = {name: study / place for name, job in jobs.items() if (place := _out(job)) is not None}
     records: dict[str, Records] = {
-        name: {path.name: path.read_text() for path in sorted(run.iterdir())}
+        name: {path.name: path.read_text() for path in sorted(run.iterdir()) if path.is_file()}
         for name, run in runs.items()
-        if is_run_of(run, name) and all(path.is_file() for path in run.iterdir())
+        if is_run_of(run, name) and jobs[name]["key"].get("kind") != WITH_CHECKPOINT
     }
     return _Finished(notes=_notes_of(study), jobs=jobs, records=records)
 

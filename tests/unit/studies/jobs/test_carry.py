@@ -118,9 +118,14 @@ def test_equal_results_make_equal_files(tmp_path: Path) -> None:
     assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
 
 
-def save_run(study: Path, number: int) -> Doubled:
-    """Save a result whose job has written a run directory; return the job."""
-    job = Doubled(number=number, out=study / "runs" / str(number))
+@dataclass(frozen=True, kw_only=True)
+class Learned(Doubled):
+    kind: ClassVar[str] = "learning"
+
+
+def save_run(study: Path, number: int, kind: type[Doubled] = Doubled) -> None:
+    """Save a result whose job has written a run directory."""
+    job = kind(number=number, out=study / "runs" / str(number))
     name = json_hash(job_key(job, study))
     texts = {"metrics.jsonl": "{}\n", SUMMARY: "{}", JOB: name}
     records = {
@@ -131,20 +136,22 @@ def save_run(study: Path, number: int) -> Doubled:
         done = Done(result={"value": 2.0 * number}, cpu_seconds=1.0, records=records)
         executor.save(name, job, done)
         assert executor.is_saved(job)
-    return job
 
 
 def test_run_directories_go_with_their_jobs(tmp_path: Path) -> None:
-    for number in (1, 2, 3, 4):
+    """Without checkpoints; so what others need the checkpoint of stays behind."""
+    for number in (1, 2, 3):
         save_run(tmp_path / "here", number)
+    (tmp_path / "here" / "runs" / "1" / "checkpoint").mkdir()
     (tmp_path / "here" / "runs" / "3" / SUMMARY).unlink()  # what is left of it is no run
-    (tmp_path / "here" / "runs" / "4" / "checkpoint").mkdir()
+    save_run(tmp_path / "here", 4, Learned)
     pack = tmp_path / "pack.json.xz"
     assert pack_results(tmp_path / "here", pack) == 2
     for source, folder, left in ((pack, "file", 0), (tmp_path / "here", "folder", 2)):
         there = tmp_path / folder
         assert merge_results([source], there) == Carried(added=2, known=0, left=left)
         assert (there / "runs" / "2" / "metrics.jsonl").read_text() == "{}\n"
+        assert not (there / "runs" / "1" / "checkpoint").exists()
         with LocalExecutor(there, 1) as executor:
             jobs = [Doubled(number=number, out=there / "runs" / str(number)) for number in (1, 3)]
             assert [executor.is_saved(job) for job in jobs] == [True, False]
