@@ -42,7 +42,7 @@ COMMANDS = {
     "profile measure": ("profile.Measure", "Measure this machine's latency profile."),
     "profile advise": ("profile.Advise", "Predict whether compressing pays on a machine."),
     "profile sample": (
-        "profile.Sample",
+        "sample.Sample",
         "Draw machines that users have, or predict fleets of actors.",
     ),
     "profile list": ("profile.List", "List the latency profiles that have a name."),
