@@ -43,9 +43,9 @@ class Shielded:
     made of is infinite, or there are too few or too many ("range"); or the strategy raises an
     exception, or decides what the run would refuse ("error"). After a bad KL the strategy still
     decides, so that it learns what happened; it never gets damaged features, which would stay in
-    its memory. A large KL counts for nothing where stale weights make it, which acting milder does
-    not mend: if compression, measured alone in that interval, makes less than half of the mean KL,
-    and after an interval for which the fallback was decided.
+    its memory. A large KL counts for nothing where it is taken for that of stale weights, which
+    acting milder does not mend: if compression, measured alone in that interval, makes less than
+    half of the mean KL, and after an interval for which the fallback was decided.
 
     The paper goes one step milder when its rule fires, from 8 to 16 bits, and never returns. Here
     the fallback lasts for one interval at a time, and it is by default the mildest spec that the
@@ -147,7 +147,7 @@ class Shielded:
         else:
             kl_nats = features.raw["kl_max_nats"]
             exceeded = kl_nats > self.threshold_nats
-            if exceeded and not (self._holds_fallback() or _is_stale(features.raw)):
+            if exceeded and not (self._holds_fallback() or self._is_stale(features.raw)):
                 self._note(features, "kl", _plain(kl_nats))
             try:
                 decision = self._checked(self.strategy.decide(features))
@@ -170,6 +170,16 @@ class Shielded:
     def _holds_fallback(self) -> bool:
         """Return whether nothing but the fallback was decided last."""
         return self._acting is not None and self._acting.specs == (self.fallback,)
+
+    def _is_stale(self, raw: Mapping[str, float]) -> bool:
+        """Return whether the interval's KL is mostly that of stale weights, as far as is known.
+
+        Of a mix it is not: one part may have been measured alone, and another be the cause.
+        """
+        is_mix = self._acting is not None and len(self._acting.specs) > 1
+        mean, own = raw["kl_mean_nats"], raw["compression_kl_nats"]
+        is_known = raw["compression_kl_is_new"] > 0.0 and math.isfinite(mean) and not is_mix
+        return is_known and own < OWN_SHARE * mean
 
     def _checked(self, decision: object) -> Decision:
         """Return what was decided; refuse what the run would refuse outside the shield."""
@@ -234,13 +244,6 @@ class Shielded:
 def _mildest(specs: tuple[CompressionSpec, ...]) -> CompressionSpec:
     """Return the spec with the fewest levels above none; of equals the first."""
     return IDENTITY if len(specs) < 2 else min(specs, key=lambda spec: sum(hardness(spec)))
-
-
-def _is_stale(raw: Mapping[str, float]) -> bool:
-    """Return whether the interval's KL is mostly that of stale weights, as far as it is known."""
-    mean, own = raw["kl_mean_nats"], raw["compression_kl_nats"]
-    is_known = raw["compression_kl_is_new"] > 0.0 and math.isfinite(mean)
-    return is_known and own < OWN_SHARE * mean
 
 
 def _damage(features: Features) -> tuple[str, float | str] | None:

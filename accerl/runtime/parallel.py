@@ -316,6 +316,7 @@ class ParallelRun(ABC, Generic[W]):
     def _publish_first(self) -> None:
         """Have the first weights published, or wait until they are."""
         self.publishing.publish()
+        self._watch_compressor()
         if not self._is_published:
             self._wait_for_news()
 

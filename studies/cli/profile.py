@@ -102,10 +102,10 @@ class Measure(Command):
             else:
                 profile = measure_game(config, base, self.name, **options)
         if lost := no_longer_timed(base, profile):
-            names = ", ".join(spec.label for spec in lost[:3]) + (", ..." if lost[3:] else "")
+            names = ", ".join(lost[:3]) + (", ..." if lost[3:] else "")
             say(
-                f"{path.name} no longer holds times of {names} ({len(lost)} in all): those of two "
-                "measurements do not compare; another --name keeps both"
+                f"{path.name} no longer holds the earlier times of {names} ({len(lost)} in all); "
+                "another --name keeps both"
             )
         save_profile(profile, path)
         tables.print_profile(profile, console)

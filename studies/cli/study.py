@@ -177,7 +177,7 @@ class Pack(Command):
     study: tyro.conf.Positional[Path]
     """the study's folder"""
     file: Path
-    """to write; trained policies that others play (of `bits`) are not in it"""
+    """to write; what was timed, and policies that others play, are not in it"""
 
     def execute(self) -> dict[str, Any]:
         """Write the file; return how many runs it holds."""

@@ -55,7 +55,7 @@ class Train(RunOptions):
     from the others, and in a schedule the nearest milder ones act instead"""
     shield: float | None = None
     """largest KL in nats (the paper: 14) above which an interval acts with the mildest of the
-    strategy's specs, as it does when the strategy fails"""
+    strategy's specs, unless stale weights make it, as it does when the strategy fails"""
     out: Path | None = None
     """run directory (default: runs/GAME-seedN)"""
     resume: bool = False

@@ -22,12 +22,11 @@ FORMAT = "accerl study pack"
 """first field of a pack, by which it is known"""
 NOTES = (PLAN, SETTINGS, PRECISION)
 """files of a study's folder that say what it is for"""
-
-
-WITH_CHECKPOINT = "learning"
-"""kind of the jobs that leave a policy behind for others, if they have a run directory"""
-Records = Mapping[str, str]
-"""what the files of a run directory hold, by name"""
+RECORDED = "strategy"
+"""kind of the jobs whose run directories are carried: on the virtual clock. Policies that others
+play need their checkpoint; what was timed is of its machine"""
+_FILE = re.compile(r"\w[\w-]*(\.\w+)?")
+"""what records are called; other files, such as unfinished ones, are left"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,29 +41,48 @@ class Carried:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Finished:
-    """What a study has finished."""
+class _Source:
+    """What a study's folder or a pack holds."""
 
     notes: dict[str, Any]
     """what says what it is for, by the names of its files"""
     jobs: dict[str, Any]
     """with their results, by name"""
-    records: dict[str, Records]
-    """of those that write a run directory, by name of the job"""
+    records: Mapping[str, Mapping[str, str]] | None = None
+    """of a pack: files of run directories by name of the job"""
+    folder: Path | None = None
 
-    @property
-    def whole(self) -> set[str]:
-        """Names of jobs that lack nothing."""
+    def can_carry(self, name: str) -> bool:
+        """Whether a job goes with all that belongs to it."""
+        place = _place(self.jobs[name])
+        if place is None:
+            return True
+        if self.folder is None:
+            return name in (self.records or {})
+        is_recorded = self.jobs[name]["key"].get("kind") == RECORDED
+        return is_recorded and is_run_of(self.folder / place, name)
+
+    def records_of(self, name: str) -> Mapping[str, str]:
+        """Return the files of a job's run directory by their names; none if it writes none."""
+        place = _place(self.jobs[name])
+        if place is None:
+            return {}
+        if self.folder is None:
+            return (self.records or {})[name]
+        files = sorted((self.folder / place).iterdir())
         return {
-            name for name, job in self.jobs.items() if _out(job) is None or name in self.records
+            path.name: path.read_text()
+            for path in files
+            if path.is_file() and _FILE.fullmatch(path.name)
         }
 
 
 def pack_results(study: Path, file: Path) -> int:
     """Write a study's plan and finished jobs into one compressed file; return how many jobs.
 
-    Equal results make equal files. Run directories go with their jobs, without checkpoints. Left
-    out is a job whose directory is lost, or whose checkpoint others need.
+    Equal results make equal files. Run directories of jobs on the virtual clock go with them,
+    without checkpoints. Left out is a job whose directory is lost, and one that was timed or whose
+    checkpoint others need.
 
     Raises:
         UserError: the folder holds no study or nothing finished, or the file is somebody else's or
@@ -72,24 +90,30 @@ def pack_results(study: Path, file: Path) -> int:
     """
     if not study.is_dir():
         raise UserError(f"{study} does not exist; give the --out of `accerl study run`")
-    found = _read_folder(study)
-    jobs = {name: found.jobs[name] for name in sorted(found.whole)}
-    if not jobs:
+    source = _read_folder(study)
+    names = [name for name in source.jobs if source.can_carry(name)]
+    if not names:
         raise UserError(f"{study} has no finished job that a file could hold; run its study first")
     if file.exists():
         _read_pack(file)  # anything else would be lost
-    pack = {"format": FORMAT, "notes": found.notes, "jobs": jobs, "records": found.records}
+    pack = {
+        "format": FORMAT,
+        "notes": source.notes,
+        "jobs": {name: source.jobs[name] for name in names},
+        "records": {name: found for name in names if (found := source.records_of(name))},
+    }
     text = json.dumps(pack, sort_keys=True, separators=(",", ":"))
     make_out_dir(file.parent)
     write_bytes(file, lzma.compress(text.encode(), preset=lzma.PRESET_EXTREME))
-    return len(jobs)
+    return len(names)
 
 
 def merge_results(sources: Sequence[Path], out: Path) -> Carried:
     """Add the finished jobs of packs and of other folders to a study's folder.
 
-    What the folder has stays. Jobs are known by all that their results depend on, so it does not
-    matter which of several machines made one.
+    What the folder has stays, and so does the run directory of another job that has the same place.
+    Jobs are known by all that their results depend on, so it does not matter which of several
+    machines made one.
 
     Args:
         sources: files of `pack_results`, and folders of studies.
@@ -101,55 +125,60 @@ def merge_results(sources: Sequence[Path], out: Path) -> Carried:
     """
     there, found = _read_folder(out), [(source, _read_source(source)) for source in sources]
     notes = there.notes
-    for source, theirs in found:
-        for name in notes.keys() & theirs.notes.keys():
-            if _compared(notes[name]) != _compared(theirs.notes[name]):
+    for path, source in found:
+        for name in notes.keys() & source.notes.keys():
+            if _compared(notes[name]) != _compared(source.notes[name]):
                 raise UserError(
-                    f"{source} was made under another {name} than the rest; merge what has the "
+                    f"{path} was made under another {name} than the rest; merge what has the "
                     "same study, budget, seed, profile and precision"
                 )
-        notes = {**theirs.notes, **notes}
+        notes = {**source.notes, **notes}
     make_folder(out)
     make_out_dir(out / RESULTS)
     for name, note in notes.items():
         if not (out / name).is_file():
             write_json(out / name, note)
-    names = {name for _, theirs in found for name in theirs.jobs}
-    new = {name: theirs for _, theirs in found for name in theirs.whole - there.whole}
-    for name, theirs in new.items():
-        job = theirs.jobs[name]
-        if (place := _out(job)) is not None:
-            shutil.rmtree(out / place, ignore_errors=True)
-            write_records(theirs.records[name], out / place)
-        write_json(out / RESULTS / f"{name}.json", job, indent=None)
-    known = len(names & there.whole)
-    return Carried(added=len(new), known=known, left=len(names) - known - len(new))
+    known = {name for name, job in there.jobs.items() if _is_whole(job, name, out)}
+    taken = {_place(there.jobs[name]) for name in known} - {None}
+    asked = {name for _, source in found for name in source.jobs}
+    added = set()
+    for _, source in found:
+        for name, job in source.jobs.items():
+            place = _place(job)
+            if name in known | added or place in taken or not source.can_carry(name):
+                continue
+            if place is not None:
+                taken.add(place)
+                shutil.rmtree(out / place, ignore_errors=True)
+                _write_records(source.records_of(name), out / place)
+            write_json(out / RESULTS / f"{name}.json", job, indent=None)
+            added.add(name)
+    return Carried(added=len(added), known=len(asked & known), left=len(asked - known - added))
 
 
-def write_records(records: Records, run: Path) -> None:
+def _is_whole(job: Mapping[str, Any], name: str, study: Path) -> bool:
+    """Whether a folder has all that a job left there."""
+    place = _place(job)
+    return place is None or is_run_of(study / place, name)
+
+
+def _write_records(records: Mapping[str, str], run: Path) -> None:
     """Write the files of a run directory; the summary last, as it tells that all is there."""
     make_out_dir(run)
     for name in sorted(records, key=lambda name: name == SUMMARY):
         (run / name).write_text(records[name])
 
 
-def _read_source(source: Path) -> _Finished:
+def _read_source(source: Path) -> _Source:
     """Return what a pack or a study's folder holds."""
     if source.is_dir():
         return _read_folder(source)
     pack = _read_pack(source)
-    return _Finished(notes=pack["notes"], jobs=pack["jobs"], records=pack.get("records", {}))
+    return _Source(notes=pack["notes"], jobs=pack["jobs"], records=pack.get("records", {}))
 
 
-def _read_folder(study: Path) -> _Finished:
-    jobs = _jobs_of(study)
-    runs = {name: study / place for name, job in jobs.items() if (place := _out(job)) is not None}
-    records: dict[str, Records] = {
-        name: {path.name: path.read_text() for path in sorted(run.iterdir()) if path.is_file()}
-        for name, run in runs.items()
-        if is_run_of(run, name) and jobs[name]["key"].get("kind") != WITH_CHECKPOINT
-    }
-    return _Finished(notes=_notes_of(study), jobs=jobs, records=records)
+def _read_folder(study: Path) -> _Source:
+    return _Source(notes=_notes_of(study), jobs=_jobs_of(study), folder=study)
 
 
 def _notes_of(study: Path) -> dict[str, Any]:
@@ -172,12 +201,12 @@ def _jobs_of(study: Path) -> dict[str, Any]:
             job = json.loads(path.read_text())
         except ValueError:
             continue
-        if isinstance(job, dict) and {"key", "result"} <= job.keys():
+        if _is_job(job):
             jobs[path.stem] = job
     return jobs
 
 
-def _out(job: Mapping[str, Any]) -> str | None:
+def _place(job: Mapping[str, Any]) -> str | None:
     """Return where in the study's folder a job's run directory is; None: it writes none."""
     return job["key"].get("out")
 
@@ -199,13 +228,32 @@ def _read_pack(file: Path) -> dict[str, Any]:
 
 
 def _is_safe(pack: Mapping[str, Any]) -> bool:
-    """Whether all that a pack holds has its place within a study's folder."""
-    if not all(re.fullmatch("[0-9a-f]{64}", name) for name in pack["jobs"]):
-        return False
-    records: Mapping[str, Any] = pack.get("records", {})
-    places = [PurePosixPath(place) for job in pack["jobs"].values() if (place := _out(job))]
+    """Whether all that a pack holds has its place within a study's folder, and its form."""
+    jobs, records = pack["jobs"], pack.get("records", {})
     return (
         pack["notes"].keys() <= set(NOTES)
-        and not any(place.is_absolute() or ".." in place.parts for place in places)
-        and all(re.fullmatch(r"\w[\w.-]*", name) for files in records.values() for name in files)
+        and all(re.fullmatch("[0-9a-f]{64}", name) for name in jobs)
+        and all(_is_job(job) and _is_within(_place(job)) for job in jobs.values())
+        and isinstance(records, dict)
+        and all(_are_records(files) for files in records.values())
+    )
+
+
+def _is_job(job: Any) -> bool:
+    return (
+        isinstance(job, dict) and {"key", "result"} <= job.keys() and isinstance(job["key"], dict)
+    )
+
+
+def _is_within(place: Any) -> bool:
+    """Whether a run directory lies below one that is the study's own for runs."""
+    if place is None:
+        return True
+    parts = PurePosixPath(place).parts if isinstance(place, str) else ()
+    return len(parts) > 1 and parts[0] not in ("/", RESULTS) and ".." not in parts
+
+
+def _are_records(files: Any) -> bool:
+    return isinstance(files, dict) and all(
+        _FILE.fullmatch(name) and isinstance(text, str) for name, text in files.items()
     )

@@ -49,7 +49,7 @@ def test_a_profile_says_which_times_it_loses(
     first = accerl(capsys, *measure, "--specs", '{"bits": 8}', '{"bits": 16}', "--out", tmp_path)
     assert "no longer holds" not in first.err
     again = accerl(capsys, *measure, "--specs", '{"bits": 8}', "--out", tmp_path)
-    assert "no longer holds times of original bf16 (1 in all)" in again.err
+    assert "no longer holds the earlier times of catch: original bf16 (1 in all)" in again.err
 
 
 @pytest.mark.parametrize("lacking", ["notes", "jobs"])

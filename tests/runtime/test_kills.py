@@ -169,7 +169,8 @@ def test_a_compressor_that_hangs_in_the_middle_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As one does whose user's own link never returns."""
-    monkeypatch.setattr("accerl.runtime.stuck.STUCK_SECONDS", 3.0)
+    monkeypatch.setattr("accerl.runtime.stuck.LEAST_PUBLICATION_SECONDS", 4.0)
+    monkeypatch.setattr("accerl.runtime.stuck.MANY", 1.0)
     run = ProcessRun(quick_catch(num_actors=1), supervisor=immortal())
     compressor = run.publishing.worker
     events: list[Any] = []
@@ -191,7 +192,8 @@ def test_a_compressor_that_hangs_in_the_middle_is_replaced(
 def test_a_compressor_that_hangs_while_a_checkpoint_is_made_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("accerl.runtime.stuck.STUCK_SECONDS", 3.0)
+    monkeypatch.setattr("accerl.runtime.stuck.LEAST_PUBLICATION_SECONDS", 4.0)
+    monkeypatch.setattr("accerl.runtime.stuck.MANY", 1.0)
     run = ProcessRun(quick_catch(num_actors=1), supervisor=immortal())
     run.apply(Decision.of(NET3))
     try:

@@ -149,6 +149,29 @@ def test_an_actor_that_lives_and_finishes_nothing_is_replaced(
     assert reports[-1].total_env_steps == run.learner.updates * 72
 
 
+def test_a_compressor_that_lives_and_publishes_nothing_is_replaced(
+    ray: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("accerl.runtime.stuck.LEAST_PUBLICATION_SECONDS", 4.0)
+    monkeypatch.setattr("accerl.runtime.stuck.MANY", 1.0)
+    run = RayRun(ray_catch(num_actors=1), supervisor=immortal())
+    compressor = run.publishing.worker
+    try:
+        advance_until(run, 5)
+        assert compressor.started is not None
+        os.kill(compressor.started.pid, signal.SIGSTOP)
+        events: list[Any] = []
+        while not events:
+            events += run.advance(0.5).events
+        published = run.orders.last_ordered
+        while run.orders.last_ordered <= published + 1:  # its successor goes on
+            run.advance(0.1)
+    finally:
+        run.close()
+    assert events[0]["role"] == "compressor"
+    assert events[0]["cause"].startswith("finished no publication in ")
+
+
 def test_who_finishes_work_is_known_to_do_so(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RayRun(ray_catch(num_actors=1, num_distillers=1, eval_episodes=4))
     worked: list[str] = []

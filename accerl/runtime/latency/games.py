@@ -9,7 +9,6 @@ from accerl.families import shown
 from accerl.presets import PRESETS
 from accerl.runtime.latency.profile import PIXELS, LatencyProfile
 from accerl.runtime.wiring import Wiring
-from accerl.spec import CompressionSpec
 
 
 def times_of_game(profile: LatencyProfile, config: RunConfig) -> LatencyProfile:
@@ -50,13 +49,13 @@ def what_is_timed(profile: LatencyProfile) -> tuple[str, tuple[int, ...], str]:
     return profile.game, profile.observation, profile.network
 
 
-def no_longer_timed(before: LatencyProfile | None, after: LatencyProfile) -> list[CompressionSpec]:
-    """Return the specs whose times a profile has lost by being measured again, each once."""
+def no_longer_timed(before: LatencyProfile | None, after: LatencyProfile) -> list[str]:
+    """Return game and spec of times that a profile has lost by being measured again, each once."""
     if before is None:
         return []
     own = {what_is_timed(times): times.specs for times in (after, *after.games)}
     lost = [
-        row.spec
+        f"{times.game}: {row.spec.label}"
         for times in (before, *before.games)
         for row in times.specs
         if row.spec not in {kept.spec for kept in own.get(what_is_timed(times), ())}

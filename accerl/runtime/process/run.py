@@ -216,9 +216,10 @@ class ProcessRun(ParallelRun[Worker]):
 
     def _receive(self, timeout_seconds: float) -> None:
         pipes: dict[Any, Worker] = {worker.channel.pipe: worker for worker in self.workers}
-        for pipe in wait(list(pipes), timeout_seconds):
-            self._receive_from(pipes[pipe])
+        heard = wait(list(pipes), timeout_seconds)
         self._watch.look()
+        for pipe in heard:
+            self._receive_from(pipes[pipe])
         for worker in self.workers:
             if self._supervisor.hangs(worker):
                 self._replace(worker)

@@ -155,7 +155,9 @@ class RayRun(ParallelRun[RayWorker]):
 
     def _receive(self, timeout_seconds: float) -> None:
         asked = {worker.calls[0].ref: worker for worker in self.workers if worker.calls}
-        for ref in self._cluster.ready([*asked], timeout_seconds) if asked else ():
+        heard = self._cluster.ready([*asked], timeout_seconds) if asked else ()
+        self._watch.look()
+        for ref in heard:
             worker = asked[ref]
             if not worker.calls or worker.calls[0].ref != ref:
                 continue  # it was replaced meanwhile
@@ -169,17 +171,14 @@ class RayRun(ParallelRun[RayWorker]):
             else:
                 worker.calls.popleft()
                 self._handle(worker, call, answer)
-        self._watch.look()
         for worker in self.workers:
             if self._supervisor.hangs(worker):
                 if worker.role in WITH_CPUS and not self._cluster.has_room():
                     self._supervisor.await_ready(worker)  # it waits for a node to join
                 else:
                     self._replace(worker)
-            elif (unfinished := self._watch.unfinished(worker.name)) and not self._has_answered(
-                worker
-            ):
-                self._replace(worker, stuck=unfinished)
+            elif (stuck := self._watch.unfinished(worker.name)) and not self._has_answered(worker):
+                self._replace(worker, stuck=stuck)
 
     def _has_answered(self, worker: RayWorker) -> bool:
         """Whether the answer to the call that it was asked first is here, or an error."""
@@ -223,6 +222,7 @@ class RayRun(ParallelRun[RayWorker]):
             self._lend(worker)
         elif worker.role in PUBLISHING:
             self.publishing.ready(worker)
+            self._watch_compressor()
 
     def _replace(
         self, worker: RayWorker, error: Exception | None = None, *, stuck: str = ""

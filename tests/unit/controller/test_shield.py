@@ -133,6 +133,15 @@ def test_what_stale_weights_make_is_not_compression_s_doing(
     assert decided.main == (IDENTITY if steps_in else INT8)
 
 
+def test_of_a_mix_one_part_may_be_the_cause_that_was_not_measured() -> None:
+    inner: Any = Silent()
+    inner.decide = lambda features: Decision(((INT8, 0.5), (NET3, 0.5)))
+    shielded = Shielded(inner)
+    stale = {"kl_mean_nats": 0.2, "compression_kl_nats": 0.001, "compression_kl_is_new": 1.0}
+    shielded.decide(made_up_features(kl_max_nats=1.0))
+    assert shielded.decide(made_up_features(kl_max_nats=20.0, **stale)).main == IDENTITY
+
+
 def test_after_a_high_kl_the_strategy_is_asked_all_the_same() -> None:
     inner = Silent()
     shielded = Shielded(inner)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from time import monotonic
 
 from accerl.runtime.stuck import (
+    LEAST_PUBLICATION_SECONDS,
     MANY,
     MORE,
     PAUSED_SECONDS,
     STUCK_SECONDS,
-    StuckActors,
+    StuckWorkers,
     Watch,
 )
 
@@ -23,7 +24,7 @@ class Clock:
 
 def test_an_actor_is_stuck_after_many_times_what_its_rollouts_took() -> None:
     clock = Clock()
-    actors = StuckActors(clock)
+    actors = StuckWorkers(clock)
     assert actors.seconds("actor-0") is None
     actors.lent("actor-0")
     clock.now = 10.0
@@ -37,7 +38,7 @@ def test_an_actor_is_stuck_after_many_times_what_its_rollouts_took() -> None:
 
 def test_a_link_may_become_slow_later() -> None:
     clock = Clock()
-    actors = StuckActors(clock, link_seconds=500.0)
+    actors = StuckWorkers(clock, link_seconds=500.0)
     actors.lent("actor-0")
     actors.filled("actor-0", has_more=True)
     clock.now = STUCK_SECONDS + 500.0
@@ -48,7 +49,7 @@ def test_a_link_may_become_slow_later() -> None:
 
 def test_what_fills_fast_or_nothing_yet_is_given_a_least_time() -> None:
     clock = Clock()
-    actors = StuckActors(clock)
+    actors = StuckWorkers(clock)
     actors.lent("fast")
     actors.lent("new")
     actors.filled("fast", has_more=True)
@@ -61,7 +62,7 @@ def test_what_fills_fast_or_nothing_yet_is_given_a_least_time() -> None:
 
 def test_who_has_nothing_to_fill_is_never_stuck() -> None:
     clock = Clock()
-    actors = StuckActors(clock)
+    actors = StuckWorkers(clock)
     for name in ("waits", "away"):
         actors.lent(name)
     actors.filled("waits", has_more=False)
@@ -74,7 +75,7 @@ def test_who_has_nothing_to_fill_is_never_stuck() -> None:
 def test_a_run_that_was_suspended_blames_nobody() -> None:
     """Ctrl-Z and fg, a paused container: nobody looked meanwhile, and nobody worked."""
     clock = Clock()
-    actors = StuckActors(clock)
+    actors = StuckWorkers(clock)
     actors.look()
     actors.lent("actor-0")
     actors.filled("actor-0", has_more=True)
@@ -92,7 +93,7 @@ def test_a_run_that_was_suspended_blames_nobody() -> None:
 
 def test_a_measurement_may_take_longer_at_first() -> None:
     clock = Clock()
-    evaluators = StuckActors(clock, first_seconds=600.0)
+    evaluators = StuckWorkers(clock, first_seconds=600.0)
     evaluators.lent("evaluator")
     clock.now = 600.0
     assert evaluators.seconds("evaluator") is None
@@ -103,7 +104,7 @@ def test_a_measurement_may_take_longer_at_first() -> None:
 def test_who_was_stuck_is_given_longer_until_it_finishes_something() -> None:
     """A measurement that is repeated takes as long again: it was slow, and never stuck."""
     clock = Clock()
-    evaluators = StuckActors(clock)
+    evaluators = StuckWorkers(clock)
     evaluators.lent("evaluator")
     evaluators.filled("evaluator", has_more=False)
     given = STUCK_SECONDS
@@ -128,7 +129,7 @@ def test_who_was_stuck_is_given_longer_until_it_finishes_something() -> None:
 
 def test_an_environment_that_hangs_again_and_again_is_found_as_early_each_time() -> None:
     clock = Clock()
-    actors = StuckActors(clock)
+    actors = StuckWorkers(clock)
     for _ in range(3):
         actors.lent("actor-0")
         actors.filled("actor-0", has_more=True)
@@ -139,7 +140,7 @@ def test_an_environment_that_hangs_again_and_again_is_found_as_early_each_time()
 
 def test_a_learner_whose_updates_take_long_has_not_been_suspended() -> None:
     clock, busy = Clock(), Clock()
-    actors = StuckActors(clock, busy=busy)
+    actors = StuckWorkers(clock, busy=busy)
     actors.look()
     actors.lent("actor-0")
     actors.filled("actor-0", has_more=True)
@@ -165,7 +166,7 @@ def test_whoever_is_not_done_is_named_with_what_it_has_to_do() -> None:
     assert watch.unfinished("compressor") == ""  # the first may take an hour
     watch.publications._clock = monotonic
     watch.publications.filled("compressor", has_more=True)
-    watch.publications._clock = lambda: monotonic() + STUCK_SECONDS + 1.0
-    assert watch.unfinished("compressor") == "finished no publication in 61 seconds"
+    watch.publications._clock = lambda: monotonic() + LEAST_PUBLICATION_SECONDS + 1.0
+    assert watch.unfinished("compressor") == "finished no publication in 601 seconds"
     watch.forget("compressor")
     assert watch.unfinished("compressor") == ""

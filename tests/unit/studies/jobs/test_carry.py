@@ -119,13 +119,17 @@ def test_equal_results_make_equal_files(tmp_path: Path) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learned(Doubled):
-    kind: ClassVar[str] = "learning"
+class Played(Doubled):
+    """Whose run directory the report shows."""
+
+    kind: ClassVar[str] = "strategy"
 
 
-def save_run(study: Path, number: int, kind: type[Doubled] = Doubled) -> None:
+def save_run(
+    study: Path, number: int, kind: type[Doubled] = Played, place: str | None = None
+) -> None:
     """Save a result whose job has written a run directory."""
-    job = kind(number=number, out=study / "runs" / str(number))
+    job = kind(number=number, out=study / "runs" / (place or str(number)))
     name = json_hash(job_key(job, study))
     texts = {"metrics.jsonl": "{}\n", SUMMARY: "{}", JOB: name}
     records = {
@@ -139,12 +143,14 @@ def save_run(study: Path, number: int, kind: type[Doubled] = Doubled) -> None:
 
 
 def test_run_directories_go_with_their_jobs(tmp_path: Path) -> None:
-    """Without checkpoints; so what others need the checkpoint of stays behind."""
+    """Without checkpoints, and only those whose records are all that is shown of them."""
     for number in (1, 2, 3):
         save_run(tmp_path / "here", number)
-    (tmp_path / "here" / "runs" / "1" / "checkpoint").mkdir()
+    run = tmp_path / "here" / "runs" / "1"
+    (run / "checkpoint").mkdir()
+    (run / ".DS_Store").write_bytes(b"\xff\xfe")
     (tmp_path / "here" / "runs" / "3" / SUMMARY).unlink()  # what is left of it is no run
-    save_run(tmp_path / "here", 4, Learned)
+    save_run(tmp_path / "here", 4, Doubled)
     pack = tmp_path / "pack.json.xz"
     assert pack_results(tmp_path / "here", pack) == 2
     for source, folder, left in ((pack, "file", 0), (tmp_path / "here", "folder", 2)):
@@ -153,9 +159,21 @@ def test_run_directories_go_with_their_jobs(tmp_path: Path) -> None:
         assert (there / "runs" / "2" / "metrics.jsonl").read_text() == "{}\n"
         assert not (there / "runs" / "1" / "checkpoint").exists()
         with LocalExecutor(there, 1) as executor:
-            jobs = [Doubled(number=number, out=there / "runs" / str(number)) for number in (1, 3)]
+            jobs = [Played(number=number, out=there / "runs" / str(number)) for number in (1, 3)]
             assert [executor.is_saved(job) for job in jobs] == [True, False]
         assert merge_results([source], there) == Carried(added=0, known=2, left=left)
+
+
+def test_a_run_that_has_the_place_of_another_is_left(tmp_path: Path) -> None:
+    """Two machines may have trained, say, two controllers of one name."""
+    save_run(tmp_path / "here", 1, place="controller")
+    save_run(tmp_path / "there", 2, place="controller")
+    found = merge_results([tmp_path / "here"], tmp_path / "there")
+    assert found == Carried(added=0, known=0, left=1)
+    with LocalExecutor(tmp_path / "there", 1) as executor:
+        assert executor.is_saved(Played(number=2, out=tmp_path / "there" / "runs" / "controller"))
+    found = merge_results([tmp_path / "here", tmp_path / "there"], tmp_path / "both")
+    assert found == Carried(added=1, known=0, left=1)
 
 
 def test_a_run_directory_that_was_lost_comes_back(tmp_path: Path) -> None:
@@ -179,12 +197,12 @@ def test_what_was_planned_otherwise_is_refused_and_nothing_is_added(tmp_path: Pa
     assert not (tmp_path / "new").exists()
 
 
-def outside(out: str = "runs/1", file: str = SUMMARY) -> bytes:
+def outside(place: Any = "runs/1", file: str = SUMMARY, text: Any = "{}") -> bytes:
     """Return a pack whose one run has its place there."""
     name = "0" * 64
-    job = {"key": {"out": out}, "result": {}}
+    job = {"key": {"out": place}, "result": {}}
     pack = {"format": "accerl study pack", "notes": {}, "jobs": {name: job}}
-    return lzma.compress(json.dumps({**pack, "records": {name: {file: "{}"}}}).encode())
+    return lzma.compress(json.dumps({**pack, "records": {name: {file: text}}}).encode())
 
 
 @pytest.mark.parametrize(
@@ -197,9 +215,14 @@ def outside(out: str = "runs/1", file: str = SUMMARY) -> bytes:
         lzma.compress(b'{"format": "accerl study pack", "notes": {}, "jobs": {"../../x": {}}}'),
         lzma.compress(b'{"format": "accerl study pack", "notes": {"../x": {}}, "jobs": {}}'),
         lzma.compress(b'{"format": "accerl study pack", "notes": {}, "jobs": {}}')[:-9],
-        outside(out="/tmp/x"),
-        outside(out="runs/../../x"),
+        outside(place="/tmp/x"),
+        outside(place="runs/../../x"),
+        outside(place=""),
+        outside(place="."),
+        outside(place="jobs/x"),
+        outside(place=1),
         outside(file="../x"),
+        outside(text=1),
     ],
 )
 def test_a_file_that_is_no_pack_is_refused_and_never_overwritten(

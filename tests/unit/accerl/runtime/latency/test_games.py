@@ -14,6 +14,7 @@ from accerl.records import fingerprint
 from accerl.runtime.conditions import BANDWIDTH, Condition, Conditions
 from accerl.runtime.latency import measure
 from accerl.runtime.latency.games import (
+    no_longer_timed,
     note_on_links,
     note_on_times,
     times_of_game,
@@ -222,3 +223,15 @@ def test_students_of_a_network_of_one_s_own_have_times(monkeypatch: pytest.Monke
     measured = measure_game(config, None, "mine", repeats=1)
     assert [row.spec for row in measured.specs] == few
     assert measured.network == own
+
+
+def test_times_that_are_lost_are_named_with_their_game() -> None:
+    int8 = next(row for row in BASE.specs if row.spec == CompressionSpec(bits=8))
+    few = replace(CARTPOLE, specs=(int8,))
+    both = replace(BASE, games=(CARTPOLE,))
+    assert no_longer_timed(None, both) == []
+    assert no_longer_timed(both, both) == []
+    lost = no_longer_timed(both, replace(both, games=(few,)))  # what BASE has of them is no times
+    assert len(lost) == len(CARTPOLE.specs) - 1
+    assert "CartPole-v1: original fp32" in lost
+    assert len(no_longer_timed(both, CARTPOLE)) == len(BASE.specs)
