@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from accerl.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
+from accerl.checkpoint import save_checkpoint
 from accerl.config import RunConfig, learns_on_gpu
 from accerl.errors import GameError, UserError
 from accerl.monitor.indicators import Indicator
-from accerl.monitor.strategies.base import HandSetStrategy
 from accerl.monitor.strategy import (
     Strategy,
     bind,
@@ -25,8 +24,7 @@ from accerl.monitor.strategy import (
     reset,
     tell_rejected,
 )
-from accerl.precision import choose_precision
-from accerl.records import CONFIG, RunWriter, fingerprint, plain, read_json, versions
+from accerl.records import RunWriter, fingerprint, versions
 from accerl.runtime.latency.games import as_wired, times_of_game, times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile, save_profile, this_machine
@@ -38,6 +36,7 @@ from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial.clock import RealClock, VirtualClock
 from accerl.runtime.serial.run import SerialRun
 from accerl.training.episode import Episode
+from accerl.training.resume import check_resumable, go_on, run_identity
 from accerl.training.run_folder import (
     CHECKPOINT,
     MACHINE,
@@ -46,20 +45,13 @@ from accerl.training.run_folder import (
     check_free,
     held,
     open_records,
-    read_config,
     recorded_machine,
-    seconds_finished,
     starting_learner,
 )
 from accerl.training.score import Score
 from accerl.training.summary import summarise
 
 CHECKPOINT_EVERY = 6  # intervals
-_FIXED = (
-    "game", "network", "seed", "pixel_centre", "pixel_unit", "start",
-    "env", "learner", "runtime", "compression", "own", "conditions",
-)  # fmt: skip
-"""settings that a resumed run may not change"""
 OnInterval = Callable[[IntervalReport], None]
 
 
@@ -188,7 +180,7 @@ def run_training(
                 note(report)
         else:
             if resume:
-                reports += _resume(episode, strategy, score, writer)
+                reports += go_on(episode, strategy, score, writer)
             _drive_recorded(episode, strategy, score, writer, note)
         summary = {**summarise(recorded, reports), **_made_with(strategy, profile)}
         if writer is not None:
@@ -296,102 +288,3 @@ def _ended(path: Path, error: GameError) -> str:
         return resume
     (path / TRACEBACK).write_text(error.details)
     return f"its traceback is in {path / TRACEBACK}; {resume}"
-
-
-def _resume(
-    episode: Episode, strategy: Strategy, score: Score, writer: RunWriter
-) -> list[IntervalReport]:
-    """Bring all to where the last checkpoint was; return the reports until then.
-
-    Raises:
-        UserError: there is no checkpoint, or another strategy decided during them.
-    """
-    state = load_checkpoint(writer.path / CHECKPOINT)
-    reports = writer.recorded(state["intervals"])
-    for features, report in zip(episode.restore(state, reports), reports, strict=True):
-        decision = decide(strategy, features)
-        if decision != report.decision:
-            raise UserError(
-                f"the run was started with another strategy: it acted with "
-                f"{report.decision.label!r} where this one decides {decision.label!r}; resume "
-                "it with the same --strategy, --strategy-params and --spec, and with the same "
-                "--seconds if it goes by the share of the run that is over; or choose another "
-                "--out"
-            )
-        tell_rejected(strategy, report.events)
-        score.update(report)
-    writer.go_on(len(reports), finished=episode.finished or score.is_reached)
-    return reports
-
-
-def name_of(strategy: Strategy) -> str:
-    """Return what a strategy is called in records, unless it was given a name."""
-    return strategy.label if isinstance(strategy, HandSetStrategy) else type(strategy).__name__
-
-
-def run_identity(
-    config: RunConfig,
-    strategy: Strategy,
-    strategy_name: str | None,
-    profile: LatencyProfile | None,
-    parts: Parts | None = None,
-    params: Mapping[str, Any] | None = None,  # of a strategy that says none itself
-) -> dict[str, Any]:
-    """Return what config.json says besides the configuration, for `check_resumable`."""
-    settings, decided = getattr(strategy, "to_json", dict)(), config.adapted()
-    return {
-        "strategy": strategy_name or name_of(strategy),
-        "strategy_params": plain(params if settings.get("params") is None else settings["params"]),
-        "shield": plain(settings.get("shield")),
-        "profile_hash": None if profile is None else profile.hash,
-        "own_parts": {} if parts is None else parts.names,
-        "machine": {
-            # On the virtual clock actors and seconds are the profile's, on whatever machine.
-            "num_actors": (decided if profile is None else config).runtime.num_actors,
-            "device": decided.learner.device,
-            "precision": decided.learner.precision,
-            "distill_precision": choose_precision(
-                decided.compression.distill_precision, decided.learner.device
-            ),
-            "fingerprint": fingerprint()["id"] if profile is None else None,
-        },
-    }
-
-
-def _in_words(machine: Mapping[str, Any] | None) -> str:
-    return ", ".join(f"{name} {value}" for name, value in (machine or {}).items() if value)
-
-
-def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, Any]) -> None:
-    """Refuse to resume what was not started, or with other settings; the length may change.
-
-    Args:
-        config: what the run would go on with.
-        out: its folder.
-        identity: see `run_identity`.
-
-    Raises:
-        UserError: with what to do instead.
-    """
-    if out is None:
-        raise UserError("a run is resumed in its folder: give that as out")
-    if not (out / CONFIG).is_file() or not has_checkpoint(out / CHECKPOINT):
-        raise UserError(f"{out} holds no run with a checkpoint; start one with a new --out")
-    recorded, data = read_config(out), read_json(out / CONFIG)
-    names = [name for name, value in identity.items() if data.get(name) != value]
-    if "strategy" in names and "digest" in (identity["strategy_params"] or {}):
-        names.remove("strategy")  # a bundle is known by its digest, wherever it lies
-    changed = [name for name in _FIXED if getattr(recorded, name) != getattr(config, name)]
-    if names == ["machine"] and not changed:
-        raise UserError(
-            f"{out} was started on another machine, or with other cores or a GPU of it "
-            f"({_in_words(data.get('machine'))}; here: {_in_words(identity['machine'])}), and "
-            "seconds of two machines are not mixed; resume it there, or choose another --out"
-        )
-    if names or changed:
-        raise UserError(
-            f"{out} was started with other settings ({', '.join([*changed, *names])}: preset "
-            f"{recorded.preset!r}, seed {recorded.seed}, strategy {data.get('strategy')!r}); "
-            "resume it with the same ones, or choose another --out"
-        )
-    seconds_finished(config, out)

@@ -17,11 +17,8 @@ from accerl.records import SUMMARY, make_out_dir, write_json
 from accerl.runtime.machine.energy import EnergyMeter
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.wiring import Wiring
-from accerl.training.run import (
-    check_resumable,
-    run_identity,
-    run_training,
-)
+from accerl.training.resume import check_resumable, run_identity
+from accerl.training.run import run_training
 from accerl.training.run_folder import holds_run, is_free, recorded_machine
 from accerl.training.score import SCORED_EPISODES
 from accerl.training.summary import note_on_actors

@@ -18,7 +18,8 @@ from accerl.own_code import own_errors, source_hash
 from accerl.records import json_hash
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import CompressionSpec, is_own_network
-from accerl.training.run import known_times, run_identity
+from accerl.training.resume import run_identity
+from accerl.training.run import known_times
 from controller.bundle.bundle import is_bundle
 from studies.jobs.inner import has_own_dice, with_dice
 from studies.run_checks import check_run
