@@ -54,7 +54,8 @@ class LearningCurve:
     @property
     def core_seconds(self) -> list[float]:
         """Processor seconds so far, of all processes; empty where they were not recorded."""
-        return [sum(each) for each in zip(*self.processor_seconds.values(), strict=True)]
+        # Exact sums: processes are in another order where a curve was read from a file.
+        return [math.fsum(each) for each in zip(*self.processor_seconds.values(), strict=True)]
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields."""
