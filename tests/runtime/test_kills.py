@@ -165,13 +165,18 @@ def test_a_process_that_hangs_at_the_start_is_noticed() -> None:
     assert not multiprocessing.active_children()
 
 
+def impatient_run(monkeypatch: pytest.MonkeyPatch) -> ProcessRun:
+    """Return a run that gives its compressor seconds where others give it minutes."""
+    monkeypatch.setattr("accerl.runtime.stuck.LEAST_PUBLICATION_SECONDS", 4.0)
+    monkeypatch.setattr("accerl.runtime.stuck.MANY", 1.0)
+    return ProcessRun(quick_catch(num_actors=1), supervisor=immortal())
+
+
 def test_a_compressor_that_hangs_in_the_middle_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As one does whose user's own link never returns."""
-    monkeypatch.setattr("accerl.runtime.stuck.LEAST_PUBLICATION_SECONDS", 4.0)
-    monkeypatch.setattr("accerl.runtime.stuck.MANY", 1.0)
-    run = ProcessRun(quick_catch(num_actors=1), supervisor=immortal())
+    run = impatient_run(monkeypatch)
     compressor = run.publishing.worker
     events: list[Any] = []
     try:
@@ -192,9 +197,7 @@ def test_a_compressor_that_hangs_in_the_middle_is_replaced(
 def test_a_compressor_that_hangs_while_a_checkpoint_is_made_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("accerl.runtime.stuck.LEAST_PUBLICATION_SECONDS", 4.0)
-    monkeypatch.setattr("accerl.runtime.stuck.MANY", 1.0)
-    run = ProcessRun(quick_catch(num_actors=1), supervisor=immortal())
+    run = impatient_run(monkeypatch)
     run.apply(Decision.of(NET3))
     try:
         while run.orders.last_ordered < 3:
