@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -62,6 +62,11 @@ class Publishing(Protocol):
     @property
     def is_working(self) -> bool:
         """Whether the compressor has been asked for something that it has not finished."""
+        ...
+
+    @property
+    def following(self) -> Mapping[str, bool]:
+        """Which distillers, by name, have been shown weights and not said that they took them."""
         ...
 
     def after_update(self, rollout: Rollout) -> None:
@@ -141,13 +146,11 @@ class ParallelRun(ABC, Generic[W]):
         self._acting = False  # whether actors have been given slots
         self._closed = False
 
-    def _watch_compressor(self) -> None:
-        """Note whether the compressor has something to finish."""
-        name = self.publishing.worker.name
-        if self.publishing.is_working:
-            self._watch.publications.lent(name)
-        else:
-            self._watch.publications.filled(name, has_more=False)
+    def _watch_publishing(self) -> None:
+        """Note who has something to finish, the compressor and distillers."""
+        publishing = self.publishing
+        self._watch.publications.have({publishing.worker.name: publishing.is_working})
+        self._watch.distillations.have(publishing.following)
 
     @property
     @abstractmethod
@@ -316,7 +319,7 @@ class ParallelRun(ABC, Generic[W]):
     def _publish_first(self) -> None:
         """Have the first weights published, or wait until they are."""
         self.publishing.publish()
-        self._watch_compressor()
+        self._watch_publishing()
         if not self._is_published:
             self._wait_for_news()
 
@@ -353,14 +356,14 @@ class ParallelRun(ABC, Generic[W]):
             self._learned(slot, rollout, stats)
             self._receive(timeout_seconds=0.0)  # whoever has finished meanwhile gets work now
             self.publishing.after_update(rollout)
-            self._watch_compressor()
+            self._watch_publishing()
         self._slots.done(slot)
         self._done(slot)
 
     def _know_publishing(self) -> dict[str, Any]:
         """Return the state of who compresses, when it is known."""
         self.publishing.ask_state()
-        self._watch_compressor()
+        self._watch_publishing()
         while not self.publishing.is_known:
             self._wait_for_news()
         return self.publishing.state_dict()

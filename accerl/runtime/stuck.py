@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic, thread_time
 
 STUCK_SECONDS = 60.0
 """without a rollout or a measurement, at least, after which a process counts as stuck"""
 LEAST_PUBLICATION_SECONDS = 600.0
-"""the same without a publication: a student that is new to a run, or a slow link, takes minutes,
-and meanwhile actors go on with what acts"""
+"""the same without a publication or distillation: a student that is new to a run, or a slow link,
+takes minutes, and meanwhile actors go on with what acts"""
 MANY = 20.0
 """and so many times what it took before"""
 MORE = 2.0
@@ -62,6 +62,14 @@ class StuckWorkers:
         if has_more:
             self._since[worker] = now
 
+    def have(self, working: Mapping[str, bool]) -> None:
+        """Note of each worker whether it has something to finish."""
+        for worker, has in working.items():
+            if has:
+                self.lent(worker)
+            else:
+                self.filled(worker, has_more=False)
+
     def look(self) -> None:
         """Note that somebody looks: a long time without a look or work does not count."""
         now, busy = self._clock(), self._busy()
@@ -110,11 +118,16 @@ class Watch:
             least_seconds=LEAST_PUBLICATION_SECONDS, first_seconds=LONGEST_FIRST_SECONDS
         )
         """what the compressor makes; a shadow, or its state, if that is what it was asked for"""
+        self.distillations = StuckWorkers(
+            least_seconds=LEAST_PUBLICATION_SECONDS, first_seconds=LONGEST_FIRST_SECONDS
+        )
+        """what a distiller does between two looks at the learner's weights"""
         self.measurements = StuckWorkers(first_seconds=LONGEST_FIRST_SECONDS)
         """of J, what the evaluator does"""
         self._all = {
             "rollout": self.rollouts,
             "publication": self.publications,
+            "distillation": self.distillations,
             "measurement": self.measurements,
         }
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -133,6 +136,28 @@ def advanced(run: ProcessRun) -> list[IntervalReport]:
         updates += reports[-1].learner_updates
         distilled += reports[-1].distill_updates
     return reports
+
+
+def test_a_distiller_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accerl.runtime.stuck.LEAST_PUBLICATION_SECONDS", 4.0)
+    monkeypatch.setattr("accerl.runtime.stuck.MANY", 1.0)
+    run = ProcessRun(quick_catch(num_actors=1, num_distillers=1), supervisor=immortal())
+    (distiller,) = run.publishing.pool.distillers
+    run.apply(Decision.of(NET3))
+    updates, events = 0, list[Any]()
+    try:
+        while not updates:
+            updates = run.advance(0.1).distill_updates
+        os.kill(distiller.worker.pid, signal.SIGSTOP)
+        while not events:
+            events += run.advance(0.5).events
+        run.advance(0.1)
+        while not run.advance(0.1).distill_updates:  # its successor's
+            pass
+    finally:
+        run.close()
+    assert events[0]["role"] == "distiller"
+    assert events[0]["cause"].startswith("finished no distillation in ")
 
 
 @pytest.mark.timeout(240)

@@ -149,27 +149,34 @@ def test_an_actor_that_lives_and_finishes_nothing_is_replaced(
     assert reports[-1].total_env_steps == run.learner.updates * 72
 
 
-def test_a_compressor_that_lives_and_publishes_nothing_is_replaced(
-    ray: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("index", "role", "work"), [(0, "compressor", "publication"), (1, "distiller", "distillation")]
+)
+def test_who_lives_and_publishes_or_distils_nothing_is_replaced(
+    ray: Any, monkeypatch: pytest.MonkeyPatch, index: int, role: str, work: str
 ) -> None:
     monkeypatch.setattr("accerl.runtime.stuck.LEAST_PUBLICATION_SECONDS", 4.0)
     monkeypatch.setattr("accerl.runtime.stuck.MANY", 1.0)
-    run = RayRun(ray_catch(num_actors=1), supervisor=immortal())
-    compressor = run.publishing.worker
+    run = RayRun(ray_catch(num_actors=1, num_distillers=index), supervisor=immortal())
+    worker = run.publishing.workers[index]
+    run.apply(Decision.of(NET3))
     try:
-        advance_until(run, 5)
-        assert compressor.started is not None
-        os.kill(compressor.started.pid, signal.SIGSTOP)
+        while not run.advance(0.1).distill_updates:
+            pass
+        assert worker.started is not None
+        os.kill(worker.started.pid, signal.SIGSTOP)
         events: list[Any] = []
         while not events:
             events += run.advance(0.5).events
         published = run.orders.last_ordered
-        while run.orders.last_ordered <= published + 1:  # its successor goes on
+        while run.orders.last_ordered <= published + 1:  # it, or its successor, goes on
             run.advance(0.1)
+        while not run.advance(0.1).distill_updates:
+            pass
     finally:
         run.close()
-    assert events[0]["role"] == "compressor"
-    assert events[0]["cause"].startswith("finished no publication in ")
+    assert events[0]["role"] == role
+    assert events[0]["cause"].startswith(f"finished no {work} in ")
 
 
 def test_who_finishes_work_is_known_to_do_so(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:

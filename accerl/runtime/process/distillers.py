@@ -40,6 +40,11 @@ class DistillerProcess:
         self.wants_weights = True
         """whether it has read the learner's weights since they were last shown, or never"""
 
+    @property
+    def follows(self) -> bool:
+        """Whether it distils, and has yet to say that it took the weights it was shown."""
+        return self.worker.ready and bool(self.charges) and not self.wants_weights
+
 
 class DistillerPool:
     """All distilling processes of a run, and which student is whose.

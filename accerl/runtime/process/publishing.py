@@ -187,6 +187,11 @@ class RemotePublishing:
         return self.worker.ready and (not self.idle or self._asked)
 
     @property
+    def following(self) -> dict[str, bool]:
+        """Which distillers, by name, have been shown weights and not said that they took them."""
+        return {each.worker.name: each.follows for each in self.pool.distillers}
+
+    @property
     def is_known(self) -> bool:
         """Whether `state_dict` would be up to date."""
         return not self._asked and self.pool.led.is_known

@@ -254,7 +254,7 @@ class ProcessRun(ParallelRun[Worker]):
             self._ranks.handle(worker, message)
         elif worker.role in PUBLISHING:
             self.publishing.handle(worker, message)
-            self._watch_compressor()
+            self._watch_publishing()
         elif isinstance(message, Measured):
             self._watch.measurements.filled(worker.name, has_more=False)
             self._learner_return = message.learner_return

@@ -67,6 +67,15 @@ class RayDistillers:
                 self._wants_weights[index] = False
             self._call(index)
 
+    @property
+    def following(self) -> dict[str, bool]:
+        """Which distillers, by name, have been shown weights and not said that they took them."""
+        states = zip(self.workers, self._charges, self._wants_weights, strict=True)
+        return {
+            worker.name: worker.ready and bool(charges) and not wants
+            for worker, charges, wants in states
+        }
+
     def _call(self, index: int) -> None:
         worker, charges = self.workers[index], self._charges[index]
         while charges and worker.ready and len(worker.calls) < CALLS_AHEAD:

@@ -197,6 +197,11 @@ class RayPublishing:
         return self.worker.ready and bool(self.worker.calls)
 
     @property
+    def following(self) -> dict[str, bool]:
+        """Which distillers, by name, have been shown weights and not said that they took them."""
+        return self.distillers.following
+
+    @property
     def is_known(self) -> bool:
         """Whether `state_dict` would be up to date."""
         return self._fresh and self.distillers.led.is_known

@@ -204,7 +204,7 @@ class RayRun(ParallelRun[RayWorker]):
             self._rollouts[call.slot] = (call.ref, answer)
         elif worker.role in PUBLISHING:
             self.publishing.handle(worker, call, answer)
-            self._watch_compressor()
+            self._watch_publishing()
         else:
             self._watch.measurements.filled(worker.name, has_more=False)
             self._learner_return = answer
@@ -222,7 +222,7 @@ class RayRun(ParallelRun[RayWorker]):
             self._lend(worker)
         elif worker.role in PUBLISHING:
             self.publishing.ready(worker)
-            self._watch_compressor()
+            self._watch_publishing()
 
     def _replace(
         self, worker: RayWorker, error: Exception | None = None, *, stuck: str = ""
