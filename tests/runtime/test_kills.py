@@ -165,11 +165,12 @@ def test_a_process_that_hangs_at_the_start_is_noticed() -> None:
     assert not multiprocessing.active_children()
 
 
-def impatient_run(monkeypatch: pytest.MonkeyPatch) -> ProcessRun:
-    """Return a run that gives its compressor seconds where others give it minutes."""
+def impatient_run(monkeypatch: pytest.MonkeyPatch, **runtime: Any) -> ProcessRun:
+    """Return a run that gives who works beside it seconds where others give minutes."""
     monkeypatch.setattr("accerl.runtime.stuck.LEAST_PUBLICATION_SECONDS", 4.0)
+    monkeypatch.setattr("accerl.runtime.stuck.STUCK_SECONDS", 4.0)
     monkeypatch.setattr("accerl.runtime.stuck.MANY", 1.0)
-    return ProcessRun(quick_catch(num_actors=1), supervisor=immortal())
+    return ProcessRun(quick_catch(num_actors=1, **runtime), supervisor=immortal())
 
 
 def test_a_compressor_that_hangs_in_the_middle_is_replaced(
@@ -209,6 +210,22 @@ def test_a_compressor_that_hangs_while_a_checkpoint_is_made_is_replaced(
         assert run.publishing.worker.restarts == 1
     finally:
         run.close()
+
+
+def test_an_evaluator_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = impatient_run(monkeypatch, eval_episodes=4)
+    evaluator = run._evaluator
+    assert evaluator is not None
+    try:
+        assert run.advance(0.1).learner_return is not None
+        os.kill(evaluator.pid, signal.SIGSTOP)
+        report = run.advance(0.1)
+    finally:
+        run.close()
+    assert report.learner_return is not None
+    (event,) = report.events
+    assert event["role"] == "evaluator"
+    assert event["cause"].startswith("finished no measurement in ")
 
 
 def test_who_finishes_work_is_known_to_do_so(monkeypatch: pytest.MonkeyPatch) -> None:
