@@ -73,14 +73,20 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = socket.socket.connect
-
-    def connect(self: socket.socket, address: Any) -> None:
-        assert self.family == socket.AF_UNIX or address[0] in ("127.0.0.1", "localhost", "::1")
-        real(self, address)
-
-    monkeypatch.setattr(socket.socket, "connect", connect)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have all requests, of the process that W&B starts too, go to a proxy: there are none."""
+    wandb = importlib.import_module("wandb")
+    wandb.teardown()  # its process would have the environment of an earlier test
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        for scheme in ("http", "https", "all"):
+            address = f"http://127.0.0.1:{proxy.getsockname()[1]}"
+            monkeypatch.setenv(f"{scheme}_proxy", address)
+            monkeypatch.setenv(f"{scheme}_proxy".upper(), address)
+        yield
+        wandb.teardown()  # it sends what it has left to send
+        proxy.settimeout(0.0)
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
 
 
 @pytest.mark.usefixtures("no_network")
