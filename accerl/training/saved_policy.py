@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,12 +132,11 @@ def _restore(path: Path, spec: CompressionSpec, links: Sequence[Link] = ()) -> _
     policy = make_network(config.network, inputs, envs.num_actions, generator)
     policy.load_state_dict(state["learner"]["policy"])
     links = (*links, *named_links(config))
-    compressor = Compressor(inputs, envs.num_actions, config.compression, generator, links)
+    as_it_is = replace(config.compression, distill_warmup_updates=0)
+    compressor = Compressor(inputs, envs.num_actions, as_it_is, generator, links)
     compressor.load_state_dict(state["publishing"]["compressor"])
-    # What was received acts as it is, and is not warmed up. On the virtual clock the compressor
-    # takes over what distillers show when it next publishes.
-    shown = Shown.of_state(state["publishing"].get("shown", ()))
-    compressor.take_students([*compressor.students([spec]), *shown.students()])
+    # On the virtual clock the compressor takes over what distillers show when it next publishes.
+    compressor.take_students(Shown.of_state(state["publishing"].get("shown", ())).students())
     _check_distilled(path, spec, compressor.pool)
     return _Restored(config, policy, state["learner"]["updates"], compressor)
 

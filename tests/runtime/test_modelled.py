@@ -298,3 +298,21 @@ def test_actors_do_not_wait_for_a_publication_that_came_to_nothing_new() -> None
         report = run.advance(0.1)
     assert report.publications_unchanged > 0
     assert report.learner_updates > 50
+
+
+def test_a_student_that_comes_back_is_warmed_up_where_distillers_left_it() -> None:
+    profile = replace(fast_profile(num_actors=2), num_distillers=1, cores=2)
+    made: list[int] = []
+    with serial(tiny_catch(eval_episodes=0), profile) as run:
+        compressor = run.publishing.compressor
+        for spec in (NET3, IDENTITY, NET3):
+            run.apply(Decision.of(spec))
+            before = run.learner.updates
+            while run.publishing.orders.in_use[:1] != (spec,):
+                run.advance(0.001)
+            made.append(compressor.last_build.distill_updates)
+            while run.learner.updates < before + 40:
+                run.advance(0.01)
+    warmup = compressor.config.distill_warmup_updates
+    assert made[0] >= warmup  # and its beginning
+    assert made[1:] == [0, warmup]

@@ -31,7 +31,8 @@ frozen Breakout policy bring Net2 from a random start, at a learning rate of 1e-
 to 0.12 (0.5) and 0.04 (1) where one is at 0.04. Averaging never did harm."""
 Entry = Mapping[str, Any]
 """a student as a distiller shows it: `student`, `generation`, `base`; of the one that leads also
-`network` and `weights`; of a student that is shared also `delta`"""
+`network`, `weights`, the `updates` it has done, and learner updates of the policy that it
+`followed` last; of a student that is shared also `delta`"""
 Weights = dict[str, Tensor]
 
 
@@ -173,8 +174,7 @@ class StudentShares:
             if part is not None:
                 entry = {"student": list(key), **self._marked(part)}
                 if part.weights is not None:
-                    network = self._pool.send([key])[0]["network"]
-                    entry |= {"network": network, "weights": part.weights}
+                    entry = {**self._pool.send([key])[0], **entry, "weights": part.weights}
                 found.append(entry)
             elif key in self._pool:
                 (entry,) = self._pool.send([key])

@@ -65,13 +65,18 @@ class StudentPool:
         return iter(self._trainers | self._received)
 
     def warm_up_updates(self, key: StudentKey | None, version: int) -> int:
-        """Return how many updates `key` needs before it acts at publication `version`."""
+        """Return how many updates `key` needs before it acts at publication `version`.
+
+        None if it acted last, or another process has distilled it within as many learner updates.
+        """
         self._begin_publication(version)
         if key is None:
             return 0
-        rested = key not in self._acted | self._acting
+        rested, updates = key not in self._acted | self._acting, self.config.distill_warmup_updates
         self._acting.add(key)
-        return self.config.distill_warmup_updates if rested and key not in self._received else 0
+        received = self._received.get(key)
+        followed = received is not None and version - received.followed <= updates
+        return updates if rested and not followed else 0
 
     def keep_warm(self, key: StudentKey, version: int) -> None:
         """Have a network not count as rested at publication `version`, unless it did before."""
@@ -104,10 +109,11 @@ class StudentPool:
         version: int,
         states: np.ndarray,
     ) -> int:
-        """Do `updates` more updates of a network that was made here towards `policy`.
+        """Do `updates` more updates of a network towards `policy`.
 
         Before that, the network begins anew if it is time to look and a new copy of the learner is
-        closer to it. With no updates, nothing but the creation of the network is charged.
+        closer to it. With no updates, nothing but the creation of the network is charged. What
+        another process trains goes on from there, and is what acts until that one is as far.
 
         Args:
             key: which.
@@ -121,6 +127,8 @@ class StudentPool:
             How many updates that took the time of, beginnings included.
         """
         if updates:
+            if (received := self._received.pop(key, None)) is not None:
+                self.adopt(received.entry(key), policy)
             self._renew(key, policy, states)
             self._trainers[key].update(source, policy, updates, version=version)
         return updates + self._owed.pop(key, 0)
@@ -153,6 +161,8 @@ class StudentPool:
             trainer.generation = generation
             self._units[key] = self._beginnings.units(trainer.net, policy)
         trainer.load_weights(entry["weights"])
+        if helper is None:
+            trainer.updates = max(trainer.updates, int(entry["updates"]))
 
     def generation(self, key: StudentKey) -> int:
         """Return how often the network of `key` was begun anew; 0 if there is none yet."""
@@ -213,15 +223,21 @@ class StudentPool:
         """Act from now on with networks that another process trains, see `send`.
 
         Whoever mixes the entries of several processes takes those of the highest `generation`
-        alone: a network that was begun anew has nothing in common with what it was before.
+        alone: a network that was begun anew has nothing in common with what it was before. What
+        was warmed up here acts on until it has had as many updates there.
         """
         for entry in students:
             key, generation = StudentKey(*entry["student"]), int(entry["generation"])
-            known = self._received.get(key)
-            if known is None or known.generation != generation:  # its widths may be others
-                known = _Received(generation, self._rebuild(entry["network"]).eval())
-            known.net.load_state_dict(entry["weights"])
-            self._received[key] = known
+            known, own = self._received.get(key), self._trainers.get(key)
+            if known is None and own is not None and int(entry["updates"]) < own.updates:
+                continue
+            if known is not None and known.generation == generation:
+                net = known.net
+            else:  # its widths may be others
+                net = self._rebuild(entry["network"]).eval()
+            net.load_state_dict(entry["weights"])
+            updates, followed = int(entry["updates"]), int(entry["followed"])
+            self._received[key] = _Received(generation, net, updates, followed)
 
     def _rebuild(self, description: Mapping[str, Any]) -> Policy:
         return rebuild(description, self.observation, self.num_actions)
@@ -269,6 +285,21 @@ class _Received(NamedTuple):
 
     generation: int
     net: Policy
+    updates: int
+    """that it has had"""
+    followed: int
+    """learner updates of the policy that it has followed last"""
+
+    def entry(self, key: StudentKey) -> dict[str, Any]:
+        """Return what it was received as."""
+        return {
+            "student": list(key),
+            "generation": self.generation,
+            "updates": self.updates,
+            "followed": self.followed,
+            "network": describe(self.net),
+            "weights": self.net.state_dict(),
+        }
 
 
 def _entry(key: StudentKey, trainer: StudentTrainer) -> dict[str, Any]:
@@ -276,5 +307,7 @@ def _entry(key: StudentKey, trainer: StudentTrainer) -> dict[str, Any]:
     return {
         "student": list(key),
         "generation": trainer.generation,
+        "updates": trainer.updates,
+        "followed": trainer.followed,
         "network": describe(trainer.net),
     }

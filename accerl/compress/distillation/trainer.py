@@ -223,6 +223,11 @@ class StudentTrainer:
             self._is_behind = False
         return self._net
 
+    @property
+    def followed(self) -> int:
+        """Learner updates of the policy that the student has followed last."""
+        return self._followed
+
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Go on from other weights of the student."""
         self._trained.load_state_dict(weights)

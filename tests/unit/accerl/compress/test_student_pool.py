@@ -201,3 +201,33 @@ def test_the_learning_rate_falls_behind_a_beginning() -> None:
         moved.append(float((net.policy_head.weight.detach() - before).abs().max()))
     assert moved[0] == pytest.approx(1e-2, rel=0.01)  # the first step of Adam
     assert max(moved[-5:]) < 3e-3
+
+
+def test_what_another_process_trains_is_warmed_up_when_it_has_rested() -> None:
+    learner, other = make_learner(), make_learner(1)
+    key, source = StudentKey("net3", 0.0), FixedStates(states())
+    here, there = make_pool(distill_warmup_updates=20), make_pool()
+    there.network(key, learner, states())
+
+    def distil(updates: int, version: int, policy: Policy) -> None:
+        there.train(key, policy, source, updates, version, states())
+        here.receive(there.send([key]))
+
+    distil(40, 100, learner)
+    assert here.warm_up_updates(key, 121) == 20
+    assert here.warm_up_updates(key, 122) == 0  # it acted last
+    assert here.warm_up_updates(None, 123) == here.warm_up_updates(None, 124) == 0
+    distil(4, 120, learner)
+    assert here.warm_up_updates(key, 125) == 0  # it was followed
+    received = here.network(key, other, states())
+    here.train(key, other, source, 20, 126, states())
+    warm = here.network(key, other, states())
+    assert warm is not received
+    assert here.trainer(key).updates == 64
+    distil(16, 127, other)
+    assert here.network(key, other, states()) is warm
+    distil(4, 128, other)
+    assert here.network(key, other, states()) is not warm
+    weights = there.network(key, other, states()).state_dict()
+    for name, weight in here.network(key, other, states()).state_dict().items():
+        assert torch.equal(weight, weights[name])
