@@ -148,9 +148,13 @@ class ParallelRun(ABC, Generic[W]):
 
     def _watch_publishing(self) -> None:
         """Note who has something to finish, the compressor and distillers."""
-        publishing = self.publishing
-        self._watch.publications.have({publishing.worker.name: publishing.is_working})
-        self._watch.distillations.have(publishing.following)
+        name, watch = self.publishing.worker.name, self._watch
+        if self.publishing.is_working:
+            watch.publications.lent(name)
+        else:
+            watch.publications.filled(name, has_more=False)
+        for name, follows in self.publishing.following.items():
+            (watch.distillations.lent if follows else watch.distillations.paused)(name)
 
     @property
     @abstractmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from time import monotonic, thread_time
 
 STUCK_SECONDS = 60.0
@@ -62,13 +62,9 @@ class StuckWorkers:
         if has_more:
             self._since[worker] = now
 
-    def have(self, working: Mapping[str, bool]) -> None:
-        """Note of each worker whether it has something to finish."""
-        for worker, has in working.items():
-            if has:
-                self.lent(worker)
-            else:
-                self.filled(worker, has_more=False)
+    def paused(self, worker: str) -> None:
+        """Note that a worker has nothing to do for now, whether it finished anything or not."""
+        self._since.pop(worker, None)
 
     def look(self) -> None:
         """Note that somebody looks: a long time without a look or work does not count."""

@@ -239,6 +239,8 @@ class ProcessRun(ParallelRun[Worker]):
         nothing = isinstance(message, Distilled) and not message.updates
         if isinstance(message, WORK.get(worker.role, ())) and not nothing:
             self._supervisor.worked(worker)
+            if worker.role == "distiller":
+                self._watch.distillations.filled(worker.name, has_more=False)
         if worker.role == "actor":
             assert worker.index is not None
             if isinstance(message, Filled) and self._began_before(worker, message.slot):

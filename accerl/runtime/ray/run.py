@@ -197,6 +197,8 @@ class RayRun(ParallelRun[RayWorker]):
             return
         if call.method in WORK and not _only_waited(answer):
             self._supervisor.worked(worker)
+            if worker.role == "distiller":
+                self._watch.distillations.filled(worker.name, has_more=False)
         if worker.role == "actor":
             assert worker.index is not None
             self._slots.filled(worker.index, call.slot)

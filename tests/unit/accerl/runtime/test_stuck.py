@@ -170,3 +170,19 @@ def test_whoever_is_not_done_is_named_with_what_it_has_to_do() -> None:
     assert watch.unfinished("compressor") == "finished no publication in 601 seconds"
     watch.forget("compressor")
     assert watch.unfinished("compressor") == ""
+
+
+def test_who_pauses_has_finished_nothing() -> None:
+    """As a distiller that says at first that it has distilled nothing yet."""
+    clock = Clock()
+    distillers = StuckWorkers(clock, first_seconds=600.0)
+    distillers.lent("distiller")
+    clock.now = 1.0
+    distillers.paused("distiller")
+    clock.now = 1e6
+    assert distillers.seconds("distiller") is None
+    distillers.lent("distiller")
+    clock.now += 600.0
+    assert distillers.seconds("distiller") is None
+    clock.now += 1.0
+    assert distillers.seconds("distiller") == 601.0
