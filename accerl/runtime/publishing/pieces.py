@@ -70,8 +70,8 @@ class Pieces:
             sharers=charge.sharers,
             shown=() if others is None else others(),
         )
+        self._pace.add(charge, updates)  # if it came to nothing, too: others have their turn
         if done:
-            self._pace.add(charge, updates)
             self._updates += done
             self.seconds += perf_counter() - before
             self._cpu_seconds += process_time() - cpu_before

@@ -181,8 +181,8 @@ class ModelledPublishing:
             sharers=charge.sharers,
             shown=self._shown.besides(index),
         )
+        pace.add(charge, updates)  # if it came to nothing, too: others have their turn
         if done:
-            pace.add(charge, updates)
             self._making[index] = self._shares[index].entries([charge.key])
             seconds = self._charged(compressor, charge, done, perf_counter() - before)
             self._servers.work(distiller_name(index), seconds, on_gpu=self._on_gpu)
@@ -233,9 +233,9 @@ class ModelledPublishing:
         """Do updates of a student that the compressor distils; return what is charged."""
         before, learner = perf_counter(), self._learner
         done = self.compressor.distill(learner.policy, [charge.spec], learner.updates, updates)
-        if not done:  # it has too few states
-            return 0.0
         self._pace.add(charge, updates)
+        if not done:  # it has too few states, or the network is refused
+            return 0.0
         return self._charged(self.compressor, charge, done, perf_counter() - before)
 
     def _publish(self, job: _Job, order: Order) -> None:
