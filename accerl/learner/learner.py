@@ -22,6 +22,7 @@ from accerl.monitor.divergence import RolloutMeasures, measure_rollout, updates_
 from accerl.networks.autocast import autocast
 from accerl.networks.graph_policy import GraphPolicy, Policy, count_macs
 from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
+from accerl.networks.structure import load_saved
 from accerl.precision import choose_precision
 from accerl.seeds import Role, torch_generator
 
@@ -360,8 +361,12 @@ class Learner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state returned by `state_dict`."""
-        self.policy.load_state_dict(state["policy"])
+        """Go on from a state returned by `state_dict`.
+
+        Raises:
+            UserError: the network has other layers now.
+        """
+        load_saved(self.policy, state["policy"])
         load_optimiser_state(self._optimiser, state["optimiser"])
         self.updates = state["updates"]
         slopes = state["gradients"]

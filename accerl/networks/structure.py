@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from accerl.errors import UserError
+from accerl.errors import UserError, first_line
 from accerl.networks.graph_policy import GraphPolicy, Policy, Scripts
 from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
@@ -55,7 +55,7 @@ def rebuild(
     """Return a network for the weights of the one that `describe` was given.
 
     Raises:
-        UserError: that has no name from which it could be made again.
+        UserError: that has no name from which it could be made again, or other layers now.
     """
     if "network" not in description:
         seen = replace(observation, centre=description["centre"], unit=description["unit"])
@@ -69,15 +69,43 @@ def rebuild(
     assert isinstance(net, GraphPolicy)
     net.scripts = Scripts()
     for name, sizes in description["sizes"].items():
-        module = net.module.get_submodule(name)
-        for size in _SIZES:
-            if size in sizes and _plain(getattr(module, size)) != sizes[size]:
-                value = sizes[size]
-                setattr(module, size, tuple(value) if isinstance(value, list) else value)
-        for key, tensor in _own_tensors(module).items():
-            if list(tensor.shape) != sizes[key]:
-                _replace(module, key, sizes[key])
+        try:
+            _resize(net.module.get_submodule(name), sizes)
+        except (AttributeError, KeyError) as error:
+            how = f"at {name or 'the top'}: {first_line(error)}"
+            raise _changed(description["network"], how) from error
     return net
+
+
+def load_saved(net: Policy, weights: Mapping[str, torch.Tensor]) -> None:
+    """Load weights that were saved: the code of a network may have changed since.
+
+    Raises:
+        UserError: its layers are others now.
+    """
+    try:
+        net.load_state_dict(weights)
+    except RuntimeError as error:  # a line of what failed, then one for each tensor
+        which = (str(error).partition("\n")[2] or str(error)).strip().splitlines()[0]
+        name = net.name if isinstance(net, GraphPolicy) else None
+        raise _changed(name, which.rstrip(".")) from error
+
+
+def _changed(network: str | None, how: str) -> UserError:
+    return UserError(
+        f"network {repr(network) if network else 'of this run'}: its layers are not those that were saved ({how}); "
+        "change them back, or start a new run"
+    )
+
+
+def _resize(module: nn.Module, sizes: Mapping[str, Any]) -> None:
+    for size in _SIZES:
+        if size in sizes and _plain(getattr(module, size)) != sizes[size]:
+            value = sizes[size]
+            setattr(module, size, tuple(value) if isinstance(value, list) else value)
+    for key, tensor in _own_tensors(module).items():
+        if list(tensor.shape) != sizes[key]:
+            _replace(module, key, sizes[key])
 
 
 def architecture_to_json(arch: Architecture) -> dict[str, Any]:

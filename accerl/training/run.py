@@ -95,7 +95,11 @@ def make_run(
         clock = VirtualClock(times_of_run(profile, config), config.runtime.infer_batch)
         run = SerialRun(config, clock, parts=parts)
     if learner is not None:
-        run.learner.load_state_dict(learner)
+        try:
+            run.learner.load_state_dict(learner)
+        except BaseException:
+            run.close()  # it may hold shared memory, or a cluster
+            raise
     return run
 
 

@@ -25,6 +25,7 @@ from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.networks.graph_policy import Policy
 from accerl.networks.make import make_network
+from accerl.networks.structure import load_saved
 from accerl.records import CONFIG, read_json
 from accerl.runtime.machine.threads import own_threads
 from accerl.runtime.parts import class_name, named_links
@@ -130,7 +131,7 @@ def _restore(path: Path, spec: CompressionSpec, links: Sequence[Link] = ()) -> _
     envs.close()
     inputs, generator = config.inputs(envs.observation), torch_generator(config.seed, Role.LEARNER)
     policy = make_network(config.network, inputs, envs.num_actions, generator)
-    policy.load_state_dict(state["learner"]["policy"])
+    load_saved(policy, state["learner"]["policy"])
     links = (*links, *named_links(config))
     as_it_is = replace(config.compression, distill_warmup_updates=0)
     compressor = Compressor(inputs, envs.num_actions, as_it_is, generator, links)

@@ -17,7 +17,7 @@ class LedStudents:
     """The students of a run's distillers as the learner's process knows them.
 
     Like the compressor's, the state of distillers is asked for at snapshots only: the optimisers of
-    one that dies go on from the last of them, its students from what it has shown since.
+    one that dies go on from the last of them, and what it was distilling from what it has shown.
     """
 
     def __init__(self, distillers: int, distill_updates: int, *, follow_idle: bool = True) -> None:

@@ -19,6 +19,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import CompressionSpec, Decision
 from accerl.training.run import run_training
 from accerl.training.saved_policy import evaluate_checkpoint
+from tests.fixtures import own_networks
 from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
 OWN = "tests.fixtures.own_networks:board"
@@ -98,6 +99,31 @@ def test_a_run_goes_on_where_a_spec_cannot_be_built_and_its_strategy_hears_of_it
     assert "BoundedBoard cannot be pruned" in event["cause"]
     with pytest.raises(UserError, match="BoundedBoard cannot be pruned"):
         run_training(whole, FixedStrategy(HALF), profile=latency)
+
+
+@pytest.mark.parametrize("own", ["network", "student"])
+def test_a_network_whose_code_has_changed_is_refused_by_name(
+    own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_student = own == "student"
+    spec = CompressionSpec(student=OWN, bits=8) if is_student else INT8
+    whole = replace(config(0.03), network="original" if is_student else OWN)
+    latency = replace(fast_profile(), network=whole.network)
+    if is_student:
+        row = replace(next(row for row in latency.specs if row.spec == INT8), spec=spec)
+        latency = replace(latency, specs=(*latency.specs, row))
+    strategy = FixedStrategy(spec)
+    run_training(whole, strategy, out=tmp_path / "run", profile=latency)
+    monkeypatch.setattr(own_networks, "board", own_networks.residual_board)
+    said = "own_networks:board': its layers are not those that were saved"
+    longer = replace(whole, seconds=0.06)
+    with pytest.raises(UserError, match=said):
+        run_training(longer, strategy, out=tmp_path / "run", resume=True, profile=latency)
+    with pytest.raises(UserError, match=said):
+        accerl.load_policy(tmp_path / "run", spec)
+    if not is_student:
+        with pytest.raises(UserError, match=said):
+            run_training(replace(whole, start=str(tmp_path / "run")), strategy, profile=latency)
 
 
 def test_a_network_that_torch_alone_can_run_is_evaluated(tmp_path: Path) -> None:
