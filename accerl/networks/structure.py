@@ -92,9 +92,10 @@ def load_saved(net: Policy, weights: Mapping[str, torch.Tensor]) -> None:
 
 
 def _changed(network: str | None, how: str) -> UserError:
+    name = "the network" if network is None else f"network {network!r}"
     return UserError(
-        f"network {repr(network) if network else 'of this run'}: its layers are not those that were saved ({how}); "
-        "change them back, or start a new run"
+        f"{name}: its layers are not those that were saved ({how}); change them back, or start a "
+        "new run"
     )
 
 

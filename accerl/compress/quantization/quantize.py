@@ -48,6 +48,11 @@ class QuantiseMethod:
         check = partial(require_fields, self, "quantise")
         check("tuning_updates", "must not be negative", lambda updates: updates >= 0)
         check("tuning_learning_rate", "must be positive", lambda rate: rate > 0.0)
+        if self.weights_only and self.reduce_range:
+            raise UserError(
+                "quantise: reduce_range is for products of integers, which weights_only does not "
+                "have; leave one of them out"
+            )
         if self.weights_only and self.tuning_updates:
             raise UserError(
                 "quantise: tuning trains for rounded activations, which weights_only does not "
@@ -58,7 +63,7 @@ class QuantiseMethod:
     def levels(self) -> int:
         """The largest quantised weight."""
         if self.reduce_range is None:
-            return LEVELS if self.weights_only else exact_levels()
+            return exact_levels()
         return SAFE_LEVELS if self.reduce_range else LEVELS
 
 

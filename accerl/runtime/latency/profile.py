@@ -121,8 +121,13 @@ class LatencyProfile(JsonFields):
         times = [self.env_step_us, self.learner_us_per_sample, *self.small_learner_us.values()]
         for row in self.specs:
             times += [row.publish_ms, row.distill_us, *row.infer_us.values()]
-        if not times or not all(value > 0.0 for value in times) or not self.specs:
+        if not times or not all(0.0 < value < math.inf for value in times) or not self.specs:
             raise UserError(f"latency profile {self.name!r}: every time must be positive")
+        if not all(row.infer_us and min(row.infer_us) >= 1 for row in self.specs):
+            raise UserError(
+                f"latency profile {self.name!r}: infer_us of every spec must give times by batch "
+                "sizes of at least 1"
+            )
         optional = [self.write_us, self.copy_bytes_per_second, self.num_distillers]
         optional += [self.num_hosts, self.down_bytes_per_second, self.up_bytes_per_second]
         for row in self.specs:

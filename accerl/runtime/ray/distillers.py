@@ -35,10 +35,12 @@ class RayDistillers:
         workers: Sequence[RayWorker],
         config: CompressionConfig,
         policy: Any,
+        *,
+        follow_idle: bool = True,
     ) -> None:
-        """Have `workers` distil towards `policy`."""
+        """Have `workers` distil towards `policy`; see `Charges` for students that do not act."""
         self.workers = list(workers)
-        self.led = LedStudents(len(workers), config.distill_updates)
+        self.led = LedStudents(len(workers), config.distill_updates, follow_idle=follow_idle)
         self._cluster = cluster
         self._gradients = config.needs_gradients
         self._policy = policy

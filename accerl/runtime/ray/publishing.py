@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -15,6 +17,7 @@ from accerl.compress.links import Link
 from accerl.config import RunConfig
 from accerl.learner.learner import Learner
 from accerl.runtime.interval import IntervalRecorder
+from accerl.runtime.machine.cores import usable_cores
 from accerl.runtime.process.messages import Distilled
 from accerl.runtime.publishing.charges import PIECE_UPDATES, Charge, Charges
 from accerl.runtime.publishing.delivery import Order
@@ -24,6 +27,7 @@ from accerl.runtime.ray.compressing import CompressorActor, DistillerActor, pack
 from accerl.runtime.ray.distillers import RayDistillers
 from accerl.runtime.ray.placement import RayCluster
 from accerl.runtime.ray.worker import Call, RayWorker
+from accerl.runtime.wiring import Wiring
 from accerl.weights import weight_arrays
 
 UNSEEN_ROLLOUTS = 2
@@ -80,7 +84,12 @@ class RayPublishing:
             return RayWorker(cluster, "distiller", index, DistillerActor, arguments)
 
         workers = [distiller(index) for index in range(many)]
-        self.distillers = RayDistillers(cluster, workers, compression, policy)
+        # A cluster of the run's own is this machine, whatever number of CPUs it was given.
+        cores = math.inf if config.ray.address else usable_cores()
+        crowded = replace(Wiring.of(config.runtime), cores=cores).is_crowded
+        self.distillers = RayDistillers(
+            cluster, workers, compression, policy, follow_idle=not crowded
+        )
         # The compressor answers a call when all of it is done: without a limit, that is a piece.
         updates = compression.distill_updates or PIECE_UPDATES
         self._charges = Charges(many, updates)

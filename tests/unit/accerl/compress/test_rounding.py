@@ -249,6 +249,8 @@ def test_tuning_out_of_range_is_refused(changes: dict[str, Any]) -> None:
 def test_tuning_for_activations_that_are_not_rounded_is_refused() -> None:
     with pytest.raises(UserError, match="leave one of them out"):
         CompressionConfig(quantise_tuning_updates=3, quantise_weights_only=True)
+    with pytest.raises(UserError, match="reduce_range is for products of integers"):
+        CompressionConfig(quantise_reduce_range=True, quantise_weights_only=True)
     assert CompressionConfig(quantise_weights_only=True).quantise_method.weights_only
 
 
