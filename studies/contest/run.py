@@ -80,7 +80,8 @@ def run_contest(
 
     Raises:
         UserError: the budget or profile does not exist, the seed is not allowed, a package that
-            the budget needs is not installed, or `out` holds another study, or none to end.
+            the budget needs is not installed, or `out` holds another study, or none to end: no
+            test seed is complete, or what comes before the test is not.
     """
     budgets = BUDGETS[name]
     check_options(
@@ -102,7 +103,7 @@ def run_contest(
     claim(out, settings)
     started = perf_counter()
     steps = Steps(7, out / "wall.json")
-    with open_executor(out, workers, cluster=cluster) as executor:
+    with open_executor(out, workers, cluster=cluster, saved_only=saved_only) as executor:
         with steps.step("plan", "Writing the plan"):
             profiles = find_profiles(out, spent, profile, executor)
             instances, plan, digest = _plan(out, spent, seed, profiles)
