@@ -19,6 +19,8 @@ from controller.bundle.meta import git_revision
 from studies.progress import say
 
 MARK, PLAN, SETTINGS = "folder.id", "plan.json", "settings.json"
+OPENED = "opened.json"
+"""when the test seeds were opened, under which plan and by which code"""
 DRIVER = "driver.lock"
 
 

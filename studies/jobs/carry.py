@@ -13,10 +13,11 @@ from typing import Any
 
 from accerl.errors import UserError
 from accerl.records import SUMMARY, make_out_dir, read_json, write_bytes, write_json
+from analysis.records.read import read_list
 from studies.jobs.cached import RESULTS
 from studies.jobs.decided import PRECISION
 from studies.jobs.work import is_run_of
-from studies.study_folder import PLAN, SETTINGS, find_folder, make_folder
+from studies.study_folder import OPENED, PLAN, SETTINGS, find_folder, make_folder
 
 FORMAT = "accerl study pack"
 """first field of a pack, by which it is known"""
@@ -46,6 +47,8 @@ class _Source:
 
     notes: dict[str, Any]
     """what says what it is for, by the names of its files"""
+    opened: Sequence[Mapping[str, Any]]
+    """when its test seeds were opened"""
     jobs: dict[str, Any]
     """with their results, by name"""
     records: Mapping[str, Mapping[str, str]] | None = None
@@ -80,9 +83,9 @@ class _Source:
 def pack_results(study: Path, file: Path) -> int:
     """Write a study's plan and finished jobs into one compressed file; return how many jobs.
 
-    Equal results make equal files. Run directories of jobs on the virtual clock go with them,
-    without checkpoints. Left out is a job whose directory is lost, and one that was timed or whose
-    checkpoint others need.
+    Equal results make equal files. When test seeds were opened goes with them, and run directories
+    of jobs on the virtual clock, without checkpoints. Left out is a job whose directory is lost,
+    and one that was timed or whose checkpoint others need.
 
     Raises:
         UserError: the folder holds no study or nothing finished, or the file is somebody else's or
@@ -99,6 +102,7 @@ def pack_results(study: Path, file: Path) -> int:
     pack = {
         "format": FORMAT,
         "notes": source.notes,
+        "opened": list(source.opened),
         "jobs": {name: source.jobs[name] for name in names},
         "records": {name: found for name in names if (found := source.records_of(name))},
     }
@@ -138,6 +142,8 @@ def merge_results(sources: Sequence[Path], out: Path) -> Carried:
     for name, note in notes.items():
         if not (out / name).is_file():
             write_json(out / name, note)
+    if opened := _earliest([there, *(source for _, source in found)]):
+        write_json(out / OPENED, opened)
     known = {name for name, job in there.jobs.items() if _is_whole(job, name, out)}
     taken = {_place(there.jobs[name]) for name in known} - {None}
     asked = {name for _, source in found for name in source.jobs}
@@ -174,16 +180,37 @@ def _read_source(source: Path) -> _Source:
     if source.is_dir():
         return _read_folder(source)
     pack = _read_pack(source)
-    return _Source(notes=pack["notes"], jobs=pack["jobs"], records=pack.get("records", {}))
+    return _Source(
+        notes=pack["notes"],
+        opened=pack.get("opened", []),
+        jobs=pack["jobs"],
+        records=pack.get("records", {}),
+    )
 
 
 def _read_folder(study: Path) -> _Source:
-    return _Source(notes=_notes_of(study), jobs=_jobs_of(study), folder=study)
+    return _Source(
+        notes=_notes_of(study),
+        opened=read_list(study / OPENED),
+        jobs=_jobs_of(study),
+        folder=study,
+    )
 
 
 def _notes_of(study: Path) -> dict[str, Any]:
     """Return what says what a study's folder is for, by the names of its files."""
     return {name: read_json(study / name) for name in NOTES if (study / name).is_file()}
+
+
+def _earliest(sources: Sequence[_Source]) -> list[Mapping[str, Any]]:
+    """Return when each plan's test seeds were first opened by each revision of the code."""
+    notes = sorted(
+        (note for source in sources for note in source.opened), key=lambda note: str(note.get("at"))
+    )
+    first: dict[tuple[Any, Any], Mapping[str, Any]] = {}
+    for note in notes:
+        first.setdefault((note.get("plan_hash"), note.get("git_revision")), note)
+    return [*first.values()]
 
 
 def _compared(note: Mapping[str, Any]) -> Any:
@@ -232,6 +259,8 @@ def _is_safe(pack: Mapping[str, Any]) -> bool:
     jobs, records = pack["jobs"], pack.get("records", {})
     return (
         pack["notes"].keys() <= set(NOTES)
+        and isinstance(pack.get("opened", []), list)
+        and all(isinstance(note, dict) for note in pack.get("opened", []))
         and all(re.fullmatch("[0-9a-f]{64}", name) for name in jobs)
         and all(_is_job(job) and _is_within(_place(job)) for job in jobs.values())
         and isinstance(records, dict)

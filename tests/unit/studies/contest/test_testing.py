@@ -15,11 +15,11 @@ from accerl.runtime.latency.profiles import load_profile
 from studies.cli.main import run
 from studies.contest.budget import CONTEST
 from studies.contest.entrants import ADVISE, ALL, Entrant, fp32
-from studies.contest.plan import OPENED, find_instances
+from studies.contest.plan import find_instances
 from studies.contest.rivals import RIVAL, rival_notes, simulated_runs
 from studies.contest.testing import all_entrants, ended_early
 from studies.jobs.inner import StrategyJob
-from studies.study_folder import SETTINGS
+from studies.study_folder import OPENED, SETTINGS
 
 BUDGET = replace(CONTEST["tiny"], test_seeds=3)
 

@@ -14,13 +14,21 @@ from typing import Any, ClassVar
 import pytest
 
 from accerl.errors import UserError
-from accerl.records import SUMMARY, json_hash, write_json
+from accerl.records import SUMMARY, json_hash, read_json, write_json
 from studies.cli.main import run
 from studies.jobs.carry import Carried, merge_results, pack_results
 from studies.jobs.executor import Job
 from studies.jobs.local import LocalExecutor
 from studies.jobs.work import JOB, Done, job_key
-from studies.study_folder import PLAN, SETTINGS, claim, find_folder, make_folder, write_plan
+from studies.study_folder import (
+    OPENED,
+    PLAN,
+    SETTINGS,
+    claim,
+    find_folder,
+    make_folder,
+    write_plan,
+)
 
 
 @dataclass(frozen=True)
@@ -215,6 +223,7 @@ def outside(place: Any = "runs/1", file: str = SUMMARY, text: Any = "{}") -> byt
         lzma.compress(b'{"format": "accerl study pack", "notes": {}, "jobs": {"../../x": {}}}'),
         lzma.compress(b'{"format": "accerl study pack", "notes": {"../x": {}}, "jobs": {}}'),
         lzma.compress(b'{"format": "accerl study pack", "notes": {}, "jobs": {}}')[:-9],
+        lzma.compress(b'{"format": "accerl study pack", "notes": {}, "opened": {}, "jobs": {}}'),
         outside(place="/tmp/x"),
         outside(place="runs/../../x"),
         outside(place=""),
@@ -264,6 +273,24 @@ def test_a_study_begins_in_no_folder_of_somebody_else(tmp_path: Path) -> None:
     write_plan(tmp_path / "study", {"study": "papers", "budget": "tiny", "games": ["catch"]})
     with pytest.raises(UserError, match=r"\(budget 'tiny' there, 'short' here; games\)"):
         write_plan(tmp_path / "study", {"study": "papers", "budget": "short", "games": ["pong"]})
+
+
+def test_when_test_seeds_were_opened_goes_with_the_runs(tmp_path: Path) -> None:
+    """Each plan and revision as it was first, whichever folder is merged into which."""
+    old, new, other = (
+        {"plan_hash": "p", "git_revision": revision, "at": f"2026-11-{day}T08:00:00+00:00"}
+        for revision, day in (("a", "01"), ("a", "03"), ("b", "02"))
+    )
+    for name, notes in (("here", [old]), ("there", [other, new])):
+        save(tmp_path / name, 1)
+        write_plan(tmp_path / name, {"seed": 0})
+        write_json(tmp_path / name / OPENED, notes)
+    pack_results(tmp_path / "here", tmp_path / "here.xz")
+    merge_results([tmp_path / "there"], tmp_path / "both")
+    assert read_json(tmp_path / "both" / OPENED) == [other, new]
+    for there in ("both", "there"):
+        merge_results([tmp_path / "here.xz"], tmp_path / there)
+        assert read_json(tmp_path / there / OPENED) == [old, other]
 
 
 def test_commands_pack_and_merge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
