@@ -228,7 +228,8 @@ class EndsWithin:
 class Happens:
     """Something happens in every run of a line, on all games.
 
-    Holds if it does in all of them, does not if in none; nothing is known of so few runs' shares.
+    Holds if it does in all of them, does not if in none; nothing is known of so few runs' shares,
+    nor of one run alone.
     """
 
     claim: str
@@ -252,7 +253,7 @@ class Happens:
         outcomes = {0.0: FAILS, 1.0: HOLDS}
         return Verdict(
             claim=self.claim,
-            outcome=OPEN if share is None else outcomes.get(share, OPEN),
+            outcome=outcomes.get(share, OPEN) if share is not None and len(runs) > 1 else OPEN,
             what=f"share of the runs of {self.label} on {self.machine} in which {self.what}",
             estimate=share,
             low=None,

@@ -9,7 +9,15 @@ import pytest
 
 from studies.learning.interval import mean_interval, mean_over_games
 from studies.papers.figure import PAPER, Curves
-from studies.papers.verdict import FAILS, HOLDS, OPEN, EndsWithin, SecondsAtMost, end_score
+from studies.papers.verdict import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    EndsWithin,
+    Happens,
+    SecondsAtMost,
+    end_score,
+)
 from tests.fixtures.studies.paper_curves import PANEL, curves
 
 
@@ -88,6 +96,21 @@ def test_what_never_switched_says_nothing_of_a_switch() -> None:
     late = ["original INT8"] * 19 + ["original bf16"]  # after the end has begun
     found = {key: replace(each, acting=late) for key, each in found.items()}
     assert check([(PANEL, found)]).runs == 0
+
+
+def test_what_happens_in_one_run_alone_says_nothing_of_the_others() -> None:
+    for happens, outcome in ((True, HOLDS), (False, FAILS)):
+        check = Happens(
+            claim="it does",
+            label="INT8",
+            machine=PAPER,
+            what="it does",
+            happens=lambda _, happens=happens: happens,
+        )
+        one, two = (check([(PANEL, curves({"INT8": [1.0] * seeds}))]) for seeds in (1, 2))
+        assert (one.outcome, one.estimate, one.runs) == (OPEN, float(happens), 1)
+        assert (two.outcome, two.estimate, two.runs) == (outcome, float(happens), 2)
+    assert check([]).outcome == OPEN
 
 
 def test_fast_and_slow_runs_end_alike_where_their_curves_are_the_same() -> None:
