@@ -81,6 +81,20 @@ def test_ends_are_compared_as_shares_of_what_the_baseline_has_learned() -> None:
     assert outcome(at_least=-0.205) == OPEN
 
 
+def test_beside_baselines_that_learned_nothing_no_end_is_known() -> None:
+    """Three pairs of four end alike, and of the fourth nothing is known."""
+    check = EndsWithin(claim="ends", label="INT8", machine=PAPER, at_least=-0.1)
+    found = curves({"Original": [1.0] * 4, "INT8": [1.0] * 4})
+    assert check([(PANEL, found)]).outcome == HOLDS
+    verdict = check([(PANEL, curves({"Original": [1.0] * 3 + [0.0], "INT8": [1.0] * 4}))])
+    assert (verdict.outcome, verdict.runs, verdict.low) == (OPEN, 3, 0.0)
+    told = "left out: 1 pairs whose baseline learned nothing or that have no score"
+    assert verdict.what.endswith(told)
+    key = (PAPER, "INT8", 0)
+    unscored = {**found, key: replace(found[key], scores=[None] * 20)}
+    assert check([(PANEL, unscored)]).what.endswith(told)
+
+
 def test_what_never_switched_says_nothing_of_a_switch() -> None:
     found = curves({"Original": [1.0] * 4, "INT8": [1.0] * 4})
     check = EndsWithin(claim="ends", label="INT8", machine=PAPER, at_least=-0.1, switched=True)
