@@ -16,6 +16,7 @@ from accerl.records import SUMMARY, make_out_dir, read_json, write_bytes, write_
 from analysis.records.read import read_list
 from studies.jobs.cached import RESULTS
 from studies.jobs.decided import PRECISION
+from studies.jobs.timed import OF_GAME
 from studies.jobs.work import is_run_of
 from studies.study_folder import OPENED, PLAN, SETTINGS, find_folder, make_folder
 
@@ -26,6 +27,8 @@ NOTES = (PLAN, SETTINGS, PRECISION)
 RECORDED = "strategy"
 """kind of the jobs whose run directories are carried: on the virtual clock. Policies that others
 play need their checkpoint; what was timed is of its machine"""
+INFERENCE, PROFILE = "infer", "profile"
+"""kinds of what is timed and writes no run directory"""
 _FILE = re.compile(r"\w[\w-]*(\.\w+)?")
 """what records are called; other files, such as unfinished ones, are left"""
 
@@ -38,7 +41,7 @@ class Carried:
     known: int
     """that the folder had already"""
     left: int
-    """whose run directories are not carried, so that they would be made again anyway"""
+    """that are not carried, so that they are made again where they are needed"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +59,9 @@ class _Source:
     folder: Path | None = None
 
     def can_carry(self, name: str) -> bool:
-        """Whether a job goes with all that belongs to it."""
+        """Whether a job holds on other machines, and goes with all that belongs to it."""
+        if _is_timed(self.jobs[name]["key"]):
+            return False
         place = _place(self.jobs[name])
         if place is None:
             return True
@@ -160,6 +165,12 @@ def merge_results(sources: Sequence[Path], out: Path) -> Carried:
             write_json(out / RESULTS / f"{name}.json", job, indent=None)
             added.add(name)
     return Carried(added=len(added), known=len(asked & known), left=len(asked - known - added))
+
+
+def _is_timed(key: Mapping[str, Any]) -> bool:
+    """Whether a job says what a machine takes; a profile that a plan is made with stays in it."""
+    is_of_game = str(key.get("profile", "")).startswith(OF_GAME)
+    return key.get("kind") == INFERENCE or (key.get("kind") == PROFILE and is_of_game)
 
 
 def _is_whole(job: Mapping[str, Any], name: str, study: Path) -> bool:

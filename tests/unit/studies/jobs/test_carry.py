@@ -172,6 +172,28 @@ def test_run_directories_go_with_their_jobs(tmp_path: Path) -> None:
         assert merge_results([source], there) == Carried(added=0, known=2, left=left)
 
 
+def test_what_was_timed_stays_on_its_machine_but_for_what_the_plan_depends_on(
+    tmp_path: Path,
+) -> None:
+    keys = [
+        {"kind": "infer"},
+        *({"kind": "profile", "profile": name} for name in ("real-pong", "measured")),
+    ]
+    make_folder(tmp_path / "here")
+    for key in keys:
+        saved = {"key": key, "result": {"value": {}}}
+        (tmp_path / "here" / "jobs").mkdir(exist_ok=True)
+        write_json(tmp_path / "here" / "jobs" / f"{json_hash(key)}.json", saved)
+    pack = tmp_path / "pack.json.xz"
+    assert pack_results(tmp_path / "here", pack) == 1
+    found = merge_results([tmp_path / "here"], tmp_path / "folder")
+    assert found == Carried(added=1, known=0, left=2)
+    merge_results([pack], tmp_path / "file")
+    for there in ("folder", "file"):
+        files = [path.stem for path in (tmp_path / there / "jobs").iterdir()]
+        assert files == [json_hash(keys[-1])]
+
+
 def test_a_run_that_has_the_place_of_another_is_left(tmp_path: Path) -> None:
     """Two machines may have trained, say, two controllers of one name."""
     save_run(tmp_path / "here", 1, place="controller")
