@@ -45,6 +45,7 @@ class CachedExecutor(ABC):
     """
 
     workers: int
+    is_local: bool = True
 
     def __init__(self, out: Path, *, saved_only: bool = False) -> None:
         self.saved_only = saved_only

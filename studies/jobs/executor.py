@@ -94,6 +94,8 @@ class Executor(Protocol):
 
     workers: int
     """jobs that may run at once"""
+    is_local: bool
+    """whether what is timed is this machine"""
 
     def map(self, jobs: Sequence[Job[R]], on_done: Advance = silent) -> list[Outcome[R]]:
         """Return the outcome of every job, in order; `on_done` is called for each.

@@ -39,6 +39,8 @@ class RayExecutor(CachedExecutor):
         UserError: there is no such cluster, or none of its nodes has room for a job.
     """
 
+    is_local = False
+
     def __init__(self, out: Path, workers: int, cluster: str, *, saved_only: bool = False) -> None:
         self._ray, self._is_own = connect(cluster)
         self._limit = workers
