@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import make_out_dir, plain, read_json
+from accerl.records import make_out_dir, plain, read_json, write_bytes
 from analysis.comparison.contest import build_contest
 from analysis.figures.theme import render_svg
 from analysis.records.comparison import COMPARISON, load_comparison
@@ -183,7 +183,7 @@ def _write(html_path: Path, sections: Sequence[Section], **heading: str) -> Path
     make_out_dir(html_path.parent)
     text = environment.get_template("report.html.j2").render(sections=sections, **heading)
     try:
-        html_path.write_text(text, encoding="utf-8")
+        write_bytes(html_path, text.encode())
     except OSError as error:
         reason = error.strerror or error
         raise UserError(f"cannot write {html_path}: {reason}; give --html a file name") from error

@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import fingerprint, make_out_dir, versions, write_json
+from accerl.records import fingerprint, make_out_dir, versions, write_bytes, write_json
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
 from analysis.records.read import read_list
@@ -290,7 +290,7 @@ def _study_json(
     machine = f" --profile {settings['profile']}" if settings["profile"] else ""
     rows = [row for item in trained for row in item.history]
     text = "".join(json.dumps(row) + "\n" for row in rows if row["variant"] == CONTROLLER.name)
-    (study.out / "meta_training.jsonl").write_text(text)
+    write_bytes(study.out / "meta_training.jsonl", text.encode())
     return {
         **settings,
         "name": settings["study"],
