@@ -92,14 +92,19 @@ def claim(out: Path, settings: dict[str, Any]) -> None:
             )
         say(f"Going on with the study in {out}")
     elif find_folder(out) is not None:
-        raise UserError(f"{out} holds another kind of study; give --out a new folder")
+        raise _of_another_kind(out)
     else:
         check_folder(out)
         write_json(marker, settings)
 
 
-def write_plan(out: Path, plan: Mapping[str, Any]) -> str:
+def write_plan(out: Path, plan: Mapping[str, Any], *, alone: bool = False) -> str:
     """Write the plan, or hold it against the one that is there; return its hash.
+
+    Args:
+        out: the study's folder.
+        plan: what is fixed before its first run.
+        alone: whether the plan says what the folder is for, which then was not claimed.
 
     Raises:
         UserError: the folder's plan is another, or it holds something else.
@@ -115,8 +120,14 @@ def write_plan(out: Path, plan: Mapping[str, Any]) -> str:
                 "not changed once runs are made: give another --out"
             )
         return digest
+    if alone and ((out / SETTINGS).is_file() or find_folder(out) is not None):
+        raise _of_another_kind(out)
     write_json(path, {"hash": digest, "plan": dict(plan), "git_revision": git_revision()})
     return digest
+
+
+def _of_another_kind(out: Path) -> UserError:
+    return UserError(f"{out} holds another kind of study; give --out a new folder")
 
 
 def _difference(theirs: Any, ours: Mapping[str, Any]) -> str:

@@ -297,6 +297,22 @@ def test_a_study_begins_in_no_folder_of_somebody_else(tmp_path: Path) -> None:
         write_plan(tmp_path / "study", {"study": "papers", "budget": "short", "games": ["pong"]})
 
 
+def test_a_study_begins_in_no_folder_of_another_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `accerl compare` leaves it: claimed and marked, without a plan."""
+    claim(tmp_path, {"study": "compare"})
+    make_folder(tmp_path)
+    for study in ("bits", "paper-fig1"):
+        given = ["--budget", "tiny", "--out", str(tmp_path)]
+        assert run(["study", "run", study, *given]) == 2
+        assert "holds another kind of study" in capsys.readouterr().err
+    (tmp_path / SETTINGS).unlink()  # as the study of students does
+    with pytest.raises(UserError, match="holds another kind of study"):
+        write_plan(tmp_path, {"study": "bits"}, alone=True)
+    assert not (tmp_path / PLAN).exists()
+
+
 def test_when_test_seeds_were_opened_goes_with_the_runs(tmp_path: Path) -> None:
     """Each plan and revision as it was first, whichever folder is merged into which."""
     old, new, other = (
