@@ -15,6 +15,7 @@ from typing import Any
 
 from accerl.errors import UserError
 from accerl.records import SUMMARY, json_hash, locked, make_out_dir, read_json, write_json
+from analysis.records.read import read_record
 from controller.bundle.meta import git_revision
 from studies.progress import say
 
@@ -112,7 +113,7 @@ def write_plan(out: Path, plan: Mapping[str, Any], *, alone: bool = False) -> st
     check_folder(out)
     path, digest = out / PLAN, json_hash(plan)
     if path.is_file():
-        found = read_json(path)
+        found = read_record(path)
         if found.get("hash") != digest or json_hash(found.get("plan")) != digest:
             theirs, ours = found.get("plan"), json.loads(json.dumps(plan))
             raise UserError(

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import SUMMARY, make_out_dir, read_json, write_bytes, write_json
-from analysis.records.read import read_list
+from accerl.records import SUMMARY, make_out_dir, write_bytes, write_json
+from analysis.records.read import read_list, read_record
 from studies.jobs.cached import RESULTS
 from studies.jobs.decided import PRECISION
 from studies.jobs.timed import OF_GAME
@@ -210,7 +210,7 @@ def _read_folder(study: Path) -> _Source:
 
 def _notes_of(study: Path) -> dict[str, Any]:
     """Return what says what a study's folder is for, by the names of its files."""
-    return {name: read_json(study / name) for name in NOTES if (study / name).is_file()}
+    return {name: read_record(study / name) for name in NOTES if (study / name).is_file()}
 
 
 def _earliest(sources: Sequence[_Source]) -> list[Mapping[str, Any]]:
@@ -270,6 +270,7 @@ def _is_safe(pack: Mapping[str, Any]) -> bool:
     jobs, records = pack["jobs"], pack.get("records", {})
     return (
         pack["notes"].keys() <= set(NOTES)
+        and all(isinstance(note, dict) for note in pack["notes"].values())
         and isinstance(pack.get("opened", []), list)
         and all(isinstance(note, dict) for note in pack.get("opened", []))
         and all(re.fullmatch("[0-9a-f]{64}", name) for name in jobs)

@@ -245,6 +245,7 @@ def outside(place: Any = "runs/1", file: str = SUMMARY, text: Any = "{}") -> byt
         lzma.compress(b'{"format": "accerl study pack", "notes": {}, "jobs": {"../../x": {}}}'),
         lzma.compress(b'{"format": "accerl study pack", "notes": {"../x": {}}, "jobs": {}}'),
         lzma.compress(b'{"format": "accerl study pack", "notes": {}, "jobs": {}}')[:-9],
+        lzma.compress(b'{"format": "accerl study pack", "notes": {"plan.json": []}, "jobs": {}}'),
         lzma.compress(b'{"format": "accerl study pack", "notes": {}, "opened": {}, "jobs": {}}'),
         outside(place="/tmp/x"),
         outside(place="runs/../../x"),
@@ -311,6 +312,18 @@ def test_a_study_begins_in_no_folder_of_another_command(
     with pytest.raises(UserError, match="holds another kind of study"):
         write_plan(tmp_path, {"study": "bits"}, alone=True)
     assert not (tmp_path / PLAN).exists()
+
+
+def test_a_plan_that_is_damaged_is_one_line(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    write_json(tmp_path / PLAN, [])
+    for use in (
+        lambda: write_plan(tmp_path, {"seed": 0}),
+        lambda: pack_results(tmp_path, tmp_path / "pack.xz"),
+        lambda: merge_results([tmp_path], tmp_path / "there"),
+    ):
+        with pytest.raises(UserError, match=r"plan.json must hold a JSON object, found list"):
+            use()
 
 
 def test_when_test_seeds_were_opened_goes_with_the_runs(tmp_path: Path) -> None:
