@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,16 @@ def test_a_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "fig1-split.png").read_bytes()[1:4] == b"PNG"
     with pytest.raises(UserError, match="another plan"):
         run_papers(tmp_path, names=("fig1",), budget="tiny", seed=1)
+
+
+@pytest.mark.parametrize("count", [7, 100, 149, 150, 151])
+def test_a_curve_in_a_small_file_ends_where_the_run_ended(count: int) -> None:
+    whole = curve(1.0, count=count)
+    kept = whole.thinned(50, ("seconds", "scores"))
+    assert (kept["seconds"][-1], kept["scores"][-1]) == (count, whole.scores[-1])
+    assert min(count, 50) <= len(kept["seconds"]) == len(kept["scores"]) < 100
+    steps = {after - before for before, after in pairwise(kept["seconds"])}
+    assert steps == {max(count // 50, 1)}
 
 
 def test_a_page_of_somebody_elses_is_not_overwritten(tmp_path: Path) -> None:
