@@ -15,10 +15,13 @@ from typing import Any
 
 from accerl.errors import UserError
 from accerl.records import SUMMARY, json_hash, locked, make_out_dir, read_json, write_json
+from analysis.records.read import read_record
 from controller.bundle.meta import git_revision
 from studies.progress import say
 
 MARK, PLAN, SETTINGS = "folder.id", "plan.json", "settings.json"
+OPENED = "opened.json"
+"""when the test seeds were opened, under which plan and by which code"""
 DRIVER = "driver.lock"
 
 
@@ -90,14 +93,19 @@ def claim(out: Path, settings: dict[str, Any]) -> None:
             )
         say(f"Going on with the study in {out}")
     elif find_folder(out) is not None:
-        raise UserError(f"{out} holds another kind of study; give --out a new folder")
+        raise _of_another_kind(out)
     else:
         check_folder(out)
         write_json(marker, settings)
 
 
-def write_plan(out: Path, plan: Mapping[str, Any]) -> str:
+def write_plan(out: Path, plan: Mapping[str, Any], *, alone: bool = False) -> str:
     """Write the plan, or hold it against the one that is there; return its hash.
+
+    Args:
+        out: the study's folder.
+        plan: what is fixed before its first run.
+        alone: whether the plan says what the folder is for, which then was not claimed.
 
     Raises:
         UserError: the folder's plan is another, or it holds something else.
@@ -105,7 +113,7 @@ def write_plan(out: Path, plan: Mapping[str, Any]) -> str:
     check_folder(out)
     path, digest = out / PLAN, json_hash(plan)
     if path.is_file():
-        found = read_json(path)
+        found = read_record(path)
         if found.get("hash") != digest or json_hash(found.get("plan")) != digest:
             theirs, ours = found.get("plan"), json.loads(json.dumps(plan))
             raise UserError(
@@ -113,8 +121,14 @@ def write_plan(out: Path, plan: Mapping[str, Any]) -> str:
                 "not changed once runs are made: give another --out"
             )
         return digest
+    if alone and ((out / SETTINGS).is_file() or find_folder(out) is not None):
+        raise _of_another_kind(out)
     write_json(path, {"hash": digest, "plan": dict(plan), "git_revision": git_revision()})
     return digest
+
+
+def _of_another_kind(out: Path) -> UserError:
+    return UserError(f"{out} holds another kind of study; give --out a new folder")
 
 
 def _difference(theirs: Any, ours: Mapping[str, Any]) -> str:

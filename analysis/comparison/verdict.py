@@ -195,7 +195,7 @@ def _exploratory(contest: Mapping[str, Any]) -> list[str]:
 
 
 def room_sentences(contest: Mapping[str, Any]) -> list[str]:
-    """Name the instances on which the oracle found nothing, and say how many were measured."""
+    """Return `no_room_sentences`, and say on how many instances the oracle was run."""
     missing = len(contest["oracle_gap_missing"])
     known = [row for row in contest["oracle_gap"] if row["gap"] is not None]
     total = missing + len(known)
@@ -204,15 +204,20 @@ def room_sentences(contest: Mapping[str, Any]) -> list[str]:
             f"The oracle gap was measured on none of the {total} instances, so it is "
             f"unknown how much there was to win."
         ]
-    none = [row["env"] for row in known if row["room"] == "none"]
-    sentences = []
-    if none:
-        sentences.append(
-            f"On {listed(none)} the oracle, which looks one interval ahead, gains less than "
-            f"{NO_ROOM:.0%} over the best static spec: it found nothing to win there."
-        )
     text = f"The oracle gap was measured on {len(known)} of the {total} instances"
-    return [*sentences, f"{text}; it is unknown on the others." if missing else f"{text}."]
+    text += "; it is unknown on the others." if missing else "."
+    return [*no_room_sentences(contest), text]
+
+
+def no_room_sentences(contest: Mapping[str, Any]) -> list[str]:
+    """Name the instances on which the oracle found nothing."""
+    none = [row["env"] for row in contest["oracle_gap"] if row["room"] == "none"]
+    if not none:
+        return []
+    return [
+        f"On {listed(none)} the oracle, which looks one interval ahead, gains less than "
+        f"{NO_ROOM:.0%} over the best static spec: it found nothing to win there."
+    ]
 
 
 def _conditions(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import make_out_dir, write_json
+from accerl.records import make_out_dir, write_bytes, write_json
 from analysis.comparison.contest import CONTEST
 from analysis.comparison.scores import EPISODES, curves_json, score_curve
 from analysis.figures.explainer import run_explainers
@@ -123,7 +123,7 @@ def write_csv(figure: Figure, out: Path) -> Path:
 
 def _write(path: Path, data: bytes) -> Path:
     try:
-        path.write_bytes(data)
+        write_bytes(path, data)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
     return path

@@ -51,8 +51,8 @@ def time_forest(
         "seconds-to-target",
         "Paired ratios of seconds to target",
         "Left of 1 the subject is faster. Point and bar: geometric mean over (instance, seed) "
-        "pairs and 95% interval, paired bootstrap within games. Small ticks: each instance by "
-        "itself (exploratory).",
+        "pairs and 95% interval: Student's t times the deviation of a bootstrap over independent "
+        "pairs. Small ticks: each instance by itself (exploratory).",
         ratio_layers(table, title, "other", strategy_colour(study, "other"), step=34),
         table,
         "-exploratory" if exploratory else "",

@@ -28,4 +28,11 @@ def load_comparison(folder: Path) -> Mapping[str, Any]:
     empty = [name for name in ("seeds", "strategies") if not result[name]]
     if empty:
         raise UserError(f"{path} names no {' and no '.join(empty)}; run `accerl compare` again")
+    try:
+        labels = [row["label"] for row in result["strategies"]]
+        lacking = [label for label in labels if label not in result["run_folders"]]
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{path} is incomplete or damaged: {error!r}") from error
+    if lacking:
+        raise UserError(f"{path} is incomplete or damaged: it has no run folder of {lacking[0]}")
     return result

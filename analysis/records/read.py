@@ -40,7 +40,10 @@ def read_list(path: Path) -> tuple[Mapping[str, Any], ...]:
         UserError: it is damaged.
     """
     rows = read_json(path) if path.is_file() else []
-    return tuple(as_object(row, path, "a list of JSON objects") for row in rows)
+    what = "a list of JSON objects"
+    if not isinstance(rows, list):
+        raise UserError(f"{path} must hold {what}, found {type(rows).__name__}")
+    return tuple(as_object(row, path, what) for row in rows)
 
 
 def read_rows(path: Path) -> tuple[Mapping[str, Any], ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import make_out_dir, plain, read_json
+from accerl.records import make_out_dir, plain, write_bytes
 from analysis.comparison.contest import build_contest
 from analysis.figures.theme import render_svg
 from analysis.records.comparison import COMPARISON, load_comparison
@@ -21,6 +21,7 @@ from analysis.records.load import (
     load_run,
     load_study,
 )
+from analysis.records.read import read_record
 from analysis.report.blocks import Section
 from analysis.report.runs import run_sections
 from analysis.report.studies.ablations import ABLATIONS, ablation_sections
@@ -72,7 +73,7 @@ def write_bits_report(folder: Path, html_path: Path) -> Path:
     Raises:
         UserError: it is missing or damaged, or the file cannot be written.
     """
-    sections = bits_sections(read_json(folder / BITS))
+    sections = bits_sections(read_record(folder / BITS))
     return _write(html_path, sections, title="Bits", kicker="AcceRL study report", lead="")
 
 
@@ -82,7 +83,7 @@ def write_ablations_report(folder: Path, html_path: Path) -> Path:
     Raises:
         UserError: it is missing or damaged, or the file cannot be written.
     """
-    sections = ablation_sections(read_json(folder / ABLATIONS))
+    sections = ablation_sections(read_record(folder / ABLATIONS))
     return _write(html_path, sections, title="Ablations", kicker="AcceRL study report", lead="")
 
 
@@ -183,7 +184,7 @@ def _write(html_path: Path, sections: Sequence[Section], **heading: str) -> Path
     make_out_dir(html_path.parent)
     text = environment.get_template("report.html.j2").render(sections=sections, **heading)
     try:
-        html_path.write_text(text, encoding="utf-8")
+        write_bytes(html_path, text.encode())
     except OSError as error:
         reason = error.strerror or error
         raise UserError(f"cannot write {html_path}: {reason}; give --html a file name") from error

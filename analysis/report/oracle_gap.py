@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis import formats
-from analysis.comparison.verdict import room_sentences
+from analysis.comparison.verdict import no_room_sentences
 from analysis.comparison.worth import NO_ROOM, ROOM
 from analysis.figures import bench
 from analysis.records.load import StudyRecord
@@ -43,7 +43,7 @@ def oracle_gap(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
                 "may gain more. The placebo is the same oracle with one spec and other random "
                 "numbers: what it gains is luck."
             ),
-            listing(room_sentences(contest), warning=True),
+            listing(no_room_sentences(contest), warning=True),
             bench.oracle_gap(study.oracle_gap),
             oracle_table(study.oracle_gap),
         ]

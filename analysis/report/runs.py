@@ -124,12 +124,6 @@ def _warnings(runs: Mapping[str, RunRecord]) -> list[str]:
         for label, run in runs.items()
         if not run.finished
     ]
-    notes += [
-        f"{label} has lost intervals: its metrics.jsonl ends before its summary.json does."
-        for label, run in runs.items()
-        if run.finished
-        and (not run.reports or run.reports[-1].total_env_steps < run.summary["env_steps"])
-    ]
     clocks = sorted({run.clock for run in runs.values()})
     if len(clocks) > 1:
         notes.append(

@@ -23,12 +23,11 @@ from studies.contest.hours import TYPICAL
 from studies.contest.plan import find_instances
 from studies.contest.study import Study, add_references, strategy_job
 from studies.core_seconds import CoreSeconds
-from studies.jobs.cached import RESULTS
 from studies.jobs.executor import open_executor
 from studies.jobs.inner import StrategyJob
 from studies.options import check_options, study_command
 from studies.progress import console, duration, say
-from studies.study_folder import claim, write_plan
+from studies.study_folder import PLAN, claim, write_plan
 
 RESULT = "ablations.json"
 
@@ -75,9 +74,8 @@ def run_ablations(
     for game in spent.env_steps:
         num_actions(game)  # says what to install
     machines = {name: load_profile(profile or name) for _, name in spent.pairs}
-    references = len(spent.env_steps) * spent.reference_runs
-    if saved_only and len([*(out / RESULTS).glob("*.json")]) < references:
-        raise _incomplete(out)  # they come first, and are not all there
+    if saved_only and not (out / PLAN).is_file():
+        raise _incomplete(out)  # before anything is written
     make_out_dir(out)
     settings = {"study": "ablations", "budget": budget, "seed": seed, "profile": profile}
     claim(out, settings)
@@ -89,7 +87,7 @@ def run_ablations(
         f"  plan {digest[:12]}: {len(instances)} instances, {len(parts)} ways to decide, "
         f"{len(spent.test)} seeds; some {hours} on 2 cores"
     )
-    with open_executor(out, workers, cluster=cluster) as executor:
+    with open_executor(out, workers, cluster=cluster, saved_only=saved_only) as executor:
         study = Study(out, spent, seed, machines, instances, executor, StepCosts(out), digest)
         study.instances = add_references(study)
         asked = [_asked(study, parts, each) for each in spent.test]

@@ -78,7 +78,8 @@ def run_bits(
     make_out_dir(out)
     settings = {"study": "bits", "budget": budget, "seed": seed, "profile": profile}
     machine = {"profile_hash": latency.hash}  # a name may stand for new times
-    write_plan(out, {**settings, **machine, "spent": asdict(spent), "bits": list(BITS)})
+    plan = {**settings, **machine, "spent": asdict(spent), "bits": list(BITS)}
+    write_plan(out, plan, alone=True)
     with open_executor(out, workers, cluster=cluster) as executor:
         left = [job for job in trainings if not executor.is_saved(job)]
         seconds = sum(job.env_steps for job in left) / ENV_STEPS_PER_CORE_SECOND[budget]

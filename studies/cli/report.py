@@ -140,7 +140,8 @@ class Report(Command):
 
 def _check_page(path: Path) -> None:
     """Refuse to write a page over what is none, such as a run's records."""
-    if path.is_file() and b"<html" not in path.read_bytes()[:1000].lower():
+    begins = path.read_bytes()[:1000] if path.is_file() else b""
+    if begins and b"<html" not in begins.lower():  # an empty file is nothing to lose
         raise UserError(f"{path} is there and no HTML page; give another --html")
 
 

@@ -208,7 +208,7 @@ class Merge(Command):
         found = merge_results(self.sources, self.out)
         notes = [f"{found.known} were there already"] if found.known else []
         if found.left:
-            notes.append(f"{found.left} left out, whose folders are not carried")
+            notes.append(f"{found.left} left out, which each machine makes itself")
         say(f"{self.out}: {found.added} finished runs added" + "".join(f"; {n}" for n in notes))
         return {"study": str(self.out), **asdict(found)}
 

@@ -79,6 +79,10 @@ def compare(
         )
     check_workers(workers)
     profile = clock_profile(config)
+    if profile is None and workers > 1:
+        raise UserError(
+            "--workers goes with the virtual clock: on the real one runs are made one after another"
+        )
     say_what_is_assumed(config, profile)
     entrants = read_entrants(strategies, config, profile)
     order = range(config.seed, config.seed + seeds)

@@ -16,12 +16,13 @@ from typing import Any
 
 from accerl.errors import UserError
 from accerl.presets import load_preset
-from accerl.records import json_hash, read_json, write_json
+from accerl.records import json_hash, write_json
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import IDENTITY
 from analysis.formats import listed
+from analysis.records.read import read_list
 from controller.bundle.meta import git_revision
 from controller.env.instances import SPLITS, Instance, keeping_pace, make_instance
 from controller.env.machine_instances import drawn_conditions
@@ -35,8 +36,8 @@ from studies.contest.budget import (
     Pair,
 )
 from studies.contest.tuning import SPACES_BY_NAME
+from studies.study_folder import OPENED
 
-OPENED = "opened.json"
 QUESTION = (
     "Does a controller that is trained by policy gradient on some games and machines reach a "
     "game's target sooner, in seconds of the machine, than hand-set strategies tuned with the "
@@ -249,13 +250,13 @@ def check_rule(instances: Sequence[Instance]) -> None:
         )
 
 
-def open_test(out: Path, digest: str) -> list[dict[str, Any]]:
+def open_test(out: Path, digest: str) -> list[Mapping[str, Any]]:
     """Note that the test seeds are opened, under which plan and by which code; return all notes.
 
     More than one note of a folder says that the code changed while test runs were being made.
     """
     path = out / OPENED
-    notes = read_json(path) if path.is_file() else []
+    notes = [*read_list(path)]
     now = {"plan_hash": digest, "git_revision": git_revision()}
     if not any(now.items() <= note.items() for note in notes):
         notes.append({**now, "at": datetime.now(UTC).isoformat(timespec="seconds")})

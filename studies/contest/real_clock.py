@@ -7,7 +7,7 @@ networks, measured just before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,7 +27,7 @@ from controller.env.instances import INTERVALS, Instance
 from studies.benchmarks.pipelines import base_config
 from studies.jobs.executor import Executor, Job
 from studies.jobs.inner import build_strategy
-from studies.jobs.timed import ProfileJob, RealRunJob
+from studies.jobs.timed import OF_GAME, ProfileJob, RealRunJob
 from studies.progress import bar, console
 
 REAL = "real.json"
@@ -145,7 +145,7 @@ def real_contest(
         repeats: rounds in which a game's latencies are measured.
 
     Raises:
-        UserError: runs of two machines lie in the folder.
+        UserError: runs of two machines lie in the folder, or would.
     """
     profiles = _profiles(out, executor, games, specs, seconds, repeats)
     jobs = []
@@ -162,15 +162,11 @@ def real_contest(
                         out=out / "real" / game / name / f"seed-{seed}",
                     )
                 )
+    if executor.is_local and not all(map(executor.is_saved, jobs)):
+        _check_machine(out, profiles, {fingerprint()["id"]})  # now: not after hours
     with bar("real clock", len(jobs)) as advance:
         made = executor.map(jobs, advance)
-    machines = {outcome.result.fingerprint for outcome in made}
-    machines |= {str(profile.fingerprint["id"]) for profile in profiles.values()}
-    if len(machines) > 1:
-        raise UserError(
-            f"{out / 'real'} holds runs or profiles of several machines, whose seconds are not to "
-            "be mixed; go on where they were made, or begin with another --out"
-        )
+    _check_machine(out, profiles, {outcome.result.fingerprint for outcome in made})
     predicted = [PredictedSpeedJob(run_on_real_clock=job) for job in jobs]
     with bar("the same on the virtual clock", len(jobs)) as advance:
         speeds = [outcome.result for outcome in executor.map(predicted, advance)]
@@ -186,6 +182,22 @@ def real_contest(
     for line in told(rows):
         console.print(f"  {line}")
     return result
+
+
+def _check_machine(
+    out: Path, profiles: Mapping[str, LatencyProfile], machines: Collection[str]
+) -> None:
+    """Refuse runs of several machines, or of another one than the profiles are of.
+
+    Raises:
+        UserError: there are such.
+    """
+    measured = {str(profile.fingerprint["id"]) for profile in profiles.values()}
+    if len(measured.union(machines)) > 1:
+        raise UserError(
+            f"{out / 'real'} is of several machines, whose seconds are not to be mixed; go on "
+            "where its runs and profiles were made, or begin with another --out"
+        )
 
 
 def _row(job: RealRunJob, predicted: Speed) -> dict[str, Any]:
@@ -222,7 +234,7 @@ def _profiles(
     configs = {game: real_config(game, seconds, changing=False) for game in games}
     jobs = [
         ProfileJob(
-            name=f"real-{game}",
+            name=f"{OF_GAME}{game}",
             config=config,
             specs=tuple(specs),
             batches=(config.runtime.infer_batch or config.runtime.num_envs,),

@@ -19,9 +19,10 @@ from time import perf_counter
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import fingerprint, make_out_dir, read_json, versions, write_json
+from accerl.records import fingerprint, make_out_dir, versions, write_bytes, write_json
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
+from analysis.records.read import read_list
 from controller.env.instances import Instance, num_actions
 from controller.indicator.strategy import AdvancedIndicator
 from studies.contest import deliver
@@ -31,7 +32,6 @@ from studies.contest.deliver import Results
 from studies.contest.entrants import EACH, Entrant, primary_names, tuned_entrants
 from studies.contest.hours import planned_seconds
 from studies.contest.plan import (
-    OPENED,
     TRAINED,
     check_rule,
     find_instances,
@@ -50,7 +50,7 @@ from studies.options import check_options
 from studies.profile_tables import print_profile, print_profiles, profile_row
 from studies.progress import Steps, console, duration
 from studies.storage import JOURNAL, open_storage, storage_errors
-from studies.study_folder import claim, write_plan
+from studies.study_folder import OPENED, claim, write_plan
 
 
 def run_contest(
@@ -80,7 +80,8 @@ def run_contest(
 
     Raises:
         UserError: the budget or profile does not exist, the seed is not allowed, a package that
-            the budget needs is not installed, or `out` holds another study, or none to end.
+            the budget needs is not installed, or `out` holds another study, or none to end: no
+            test seed is complete, or what comes before the test is not.
     """
     budgets = BUDGETS[name]
     check_options(
@@ -102,7 +103,7 @@ def run_contest(
     claim(out, settings)
     started = perf_counter()
     steps = Steps(7, out / "wall.json")
-    with open_executor(out, workers, cluster=cluster) as executor:
+    with open_executor(out, workers, cluster=cluster, saved_only=saved_only) as executor:
         with steps.step("plan", "Writing the plan"):
             profiles = find_profiles(out, spent, profile, executor)
             instances, plan, digest = _plan(out, spent, seed, profiles)
@@ -123,7 +124,7 @@ def run_contest(
             study.budget = ended_early(study, entrants)
             entrants = all_entrants(study, [*tuned, *rivals], trained)
         # Who makes no runs opens no seeds either.
-        opened = read_json(out / OPENED) if saved_only else open_test(out, digest)
+        opened = [*read_list(out / OPENED)] if saved_only else open_test(out, digest)
         with steps.step("test", "Testing on held-out seeds and instances, paired by seed"):
             results = run_test(study, entrants)
         with steps.step("replay", _export_title(spent)):
@@ -289,7 +290,7 @@ def _study_json(
     machine = f" --profile {settings['profile']}" if settings["profile"] else ""
     rows = [row for item in trained for row in item.history]
     text = "".join(json.dumps(row) + "\n" for row in rows if row["variant"] == CONTROLLER.name)
-    (study.out / "meta_training.jsonl").write_text(text)
+    write_bytes(study.out / "meta_training.jsonl", text.encode())
     return {
         **settings,
         "name": settings["study"],

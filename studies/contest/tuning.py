@@ -29,7 +29,7 @@ from accerl.monitor.strategies import (
     all_specs,
 )
 from accerl.precision import AUTO, choose_precision
-from accerl.records import json_hash
+from accerl.records import json_hash, write_bytes
 from accerl.seeds import Role, generator, stream
 from analysis.records.load import read_rows
 from controller.bundle.meta import git_revision
@@ -174,7 +174,7 @@ def tune(
     ended = _EndedTrials(_search_name(space, settings), storage)
     order = generator(seed, Role.TUNING, 0).permutation(instances).tolist()
     rows = out / "tuning.jsonl"
-    rows.write_text(_rows_of_others(rows, space.key))
+    write_bytes(rows, _rows_of_others(rows, space.key).encode())
     spent = 0
 
     def objective(trial: optuna.Trial) -> float:

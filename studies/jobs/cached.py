@@ -41,11 +41,14 @@ class CachedExecutor(ABC):
 
     Args:
         out: the study's folder.
+        saved_only: whether a job that is not saved is an error, in place of being done.
     """
 
     workers: int
+    is_local: bool = True
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, *, saved_only: bool = False) -> None:
+        self.saved_only = saved_only
         made = make_folder(out)
         self.folder = replace(made, path=made.path.absolute())
         self.precision = decided_precision(self.folder.path, RESULTS)
@@ -83,8 +86,9 @@ class CachedExecutor(ABC):
         """Return the outcome of every job, in order; `on_done` is called for each.
 
         Raises:
-            UserError: a job raised an exception, its process died `MAX_LOSSES` times, or a result
-                cannot be saved. What was done before is saved.
+            UserError: a job raised an exception, its process died `MAX_LOSSES` times, a result
+                cannot be saved, or a job is to be done though `saved_only`. What was done before is
+                saved.
         """
         # A worker may have another working directory.
         jobs = [job if job.out is None else replace(job, out=job.out.absolute()) for job in jobs]
@@ -216,6 +220,12 @@ class _Asked:
                 self._finish(name, replayed=True)
             else:
                 self._waiting.append(name)
+        if self._waiting and self._executor.saved_only:
+            told = describe_job(self._jobs[self._waiting[0]].to_json())
+            raise UserError(
+                f"--saved-only: {self._executor.folder.path} has no result of a job that is needed "
+                f"({told}); leave --saved-only out to make it"
+            )
         if self._waiting:
             self._executor.take_folder()
         try:

@@ -12,11 +12,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import SUMMARY, make_out_dir, read_json, write_bytes, write_json
+from accerl.records import SUMMARY, make_out_dir, write_bytes, write_json
+from analysis.records.read import read_list, read_record
 from studies.jobs.cached import RESULTS
 from studies.jobs.decided import PRECISION
+from studies.jobs.timed import OF_GAME
 from studies.jobs.work import is_run_of
-from studies.study_folder import PLAN, SETTINGS, find_folder, make_folder
+from studies.study_folder import OPENED, PLAN, SETTINGS, find_folder, make_folder
 
 FORMAT = "accerl study pack"
 """first field of a pack, by which it is known"""
@@ -25,6 +27,8 @@ NOTES = (PLAN, SETTINGS, PRECISION)
 RECORDED = "strategy"
 """kind of the jobs whose run directories are carried: on the virtual clock. Policies that others
 play need their checkpoint; what was timed is of its machine"""
+INFERENCE, PROFILE = "infer", "profile"
+"""kinds of what is timed and writes no run directory"""
 _FILE = re.compile(r"\w[\w-]*(\.\w+)?")
 """what records are called; other files, such as unfinished ones, are left"""
 
@@ -37,7 +41,7 @@ class Carried:
     known: int
     """that the folder had already"""
     left: int
-    """whose run directories are not carried, so that they would be made again anyway"""
+    """that are not carried, so that they are made again where they are needed"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +50,8 @@ class _Source:
 
     notes: dict[str, Any]
     """what says what it is for, by the names of its files"""
+    opened: Sequence[Mapping[str, Any]]
+    """when its test seeds were opened"""
     jobs: dict[str, Any]
     """with their results, by name"""
     records: Mapping[str, Mapping[str, str]] | None = None
@@ -53,7 +59,9 @@ class _Source:
     folder: Path | None = None
 
     def can_carry(self, name: str) -> bool:
-        """Whether a job goes with all that belongs to it."""
+        """Whether a job holds on other machines, and goes with all that belongs to it."""
+        if _is_timed(self.jobs[name]["key"]):
+            return False
         place = _place(self.jobs[name])
         if place is None:
             return True
@@ -80,9 +88,9 @@ class _Source:
 def pack_results(study: Path, file: Path) -> int:
     """Write a study's plan and finished jobs into one compressed file; return how many jobs.
 
-    Equal results make equal files. Run directories of jobs on the virtual clock go with them,
-    without checkpoints. Left out is a job whose directory is lost, and one that was timed or whose
-    checkpoint others need.
+    Equal results make equal files. When test seeds were opened goes with them, and run directories
+    of jobs on the virtual clock, without checkpoints. Left out is a job whose directory is lost,
+    and one that was timed or whose checkpoint others need.
 
     Raises:
         UserError: the folder holds no study or nothing finished, or the file is somebody else's or
@@ -99,6 +107,7 @@ def pack_results(study: Path, file: Path) -> int:
     pack = {
         "format": FORMAT,
         "notes": source.notes,
+        "opened": list(source.opened),
         "jobs": {name: source.jobs[name] for name in names},
         "records": {name: found for name in names if (found := source.records_of(name))},
     }
@@ -138,6 +147,8 @@ def merge_results(sources: Sequence[Path], out: Path) -> Carried:
     for name, note in notes.items():
         if not (out / name).is_file():
             write_json(out / name, note)
+    if opened := _earliest([there, *(source for _, source in found)]):
+        write_json(out / OPENED, opened)
     known = {name for name, job in there.jobs.items() if _is_whole(job, name, out)}
     taken = {_place(there.jobs[name]) for name in known} - {None}
     asked = {name for _, source in found for name in source.jobs}
@@ -154,6 +165,12 @@ def merge_results(sources: Sequence[Path], out: Path) -> Carried:
             write_json(out / RESULTS / f"{name}.json", job, indent=None)
             added.add(name)
     return Carried(added=len(added), known=len(asked & known), left=len(asked - known - added))
+
+
+def _is_timed(key: Mapping[str, Any]) -> bool:
+    """Whether a job says what a machine takes; a profile that a plan is made with stays in it."""
+    is_of_game = str(key.get("profile", "")).startswith(OF_GAME)
+    return key.get("kind") == INFERENCE or (key.get("kind") == PROFILE and is_of_game)
 
 
 def _is_whole(job: Mapping[str, Any], name: str, study: Path) -> bool:
@@ -174,16 +191,37 @@ def _read_source(source: Path) -> _Source:
     if source.is_dir():
         return _read_folder(source)
     pack = _read_pack(source)
-    return _Source(notes=pack["notes"], jobs=pack["jobs"], records=pack.get("records", {}))
+    return _Source(
+        notes=pack["notes"],
+        opened=pack.get("opened", []),
+        jobs=pack["jobs"],
+        records=pack.get("records", {}),
+    )
 
 
 def _read_folder(study: Path) -> _Source:
-    return _Source(notes=_notes_of(study), jobs=_jobs_of(study), folder=study)
+    return _Source(
+        notes=_notes_of(study),
+        opened=read_list(study / OPENED),
+        jobs=_jobs_of(study),
+        folder=study,
+    )
 
 
 def _notes_of(study: Path) -> dict[str, Any]:
     """Return what says what a study's folder is for, by the names of its files."""
-    return {name: read_json(study / name) for name in NOTES if (study / name).is_file()}
+    return {name: read_record(study / name) for name in NOTES if (study / name).is_file()}
+
+
+def _earliest(sources: Sequence[_Source]) -> list[Mapping[str, Any]]:
+    """Return when each plan's test seeds were first opened by each revision of the code."""
+    notes = sorted(
+        (note for source in sources for note in source.opened), key=lambda note: str(note.get("at"))
+    )
+    first: dict[tuple[Any, Any], Mapping[str, Any]] = {}
+    for note in notes:
+        first.setdefault((note.get("plan_hash"), note.get("git_revision")), note)
+    return [*first.values()]
 
 
 def _compared(note: Mapping[str, Any]) -> Any:
@@ -232,6 +270,9 @@ def _is_safe(pack: Mapping[str, Any]) -> bool:
     jobs, records = pack["jobs"], pack.get("records", {})
     return (
         pack["notes"].keys() <= set(NOTES)
+        and all(isinstance(note, dict) for note in pack["notes"].values())
+        and isinstance(pack.get("opened", []), list)
+        and all(isinstance(note, dict) for note in pack.get("opened", []))
         and all(re.fullmatch("[0-9a-f]{64}", name) for name in jobs)
         and all(_is_job(job) and _is_within(_place(job)) for job in jobs.values())
         and isinstance(records, dict)

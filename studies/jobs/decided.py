@@ -8,7 +8,8 @@ from pathlib import Path
 
 from accerl.errors import UserError
 from accerl.precision import AUTO, BF16, FP32, choose_precision
-from accerl.records import read_json, write_json
+from accerl.records import write_json
+from analysis.records.read import read_record
 from studies.progress import say
 
 PRECISION = "precision.json"
@@ -31,7 +32,7 @@ def decided_precision(folder: Path, results: str) -> str:
     """
     own, path = choose_precision(AUTO), folder / PRECISION
     if path.is_file():
-        found = read_json(path).get(AUTO)
+        found = read_record(path).get(AUTO)
         if found not in _IN_WORDS:
             raise UserError(f"{path} does not say whether auto means {BF16} or {FP32}; delete it")
     else:

@@ -94,6 +94,8 @@ class Executor(Protocol):
 
     workers: int
     """jobs that may run at once"""
+    is_local: bool
+    """whether what is timed is this machine"""
 
     def map(self, jobs: Sequence[Job[R]], on_done: Advance = silent) -> list[Outcome[R]]:
         """Return the outcome of every job, in order; `on_done` is called for each.
@@ -119,7 +121,7 @@ class Executor(Protocol):
 
 
 def open_executor(
-    out: Path, workers: int = 0, *, cluster: str = ""
+    out: Path, workers: int = 0, *, cluster: str = "", saved_only: bool = False
 ) -> AbstractContextManager[Executor]:
     """Return an executor that is closed at the end of a ``with`` block.
 
@@ -128,6 +130,7 @@ def open_executor(
             saved there.
         workers: jobs at once; 0: as many as there are cores and memory for.
         cluster: address of a Ray cluster; by default jobs run in processes of this machine.
+        saved_only: whether a job that is not saved is an error, in place of being done.
 
     Raises:
         UserError: there is no such cluster, or it cannot run the jobs.
@@ -135,10 +138,10 @@ def open_executor(
     if cluster:
         from studies.jobs.on_ray import RayExecutor
 
-        return RayExecutor(out, workers, cluster)
+        return RayExecutor(out, workers, cluster, saved_only=saved_only)
     from studies.jobs.local import LocalExecutor
 
-    return LocalExecutor(out, workers)
+    return LocalExecutor(out, workers, saved_only=saved_only)
 
 
 def check_workers(workers: int, cluster: str = "") -> None:

@@ -41,8 +41,8 @@ class LocalExecutor(CachedExecutor):
     clear which job it had.
     """
 
-    def __init__(self, out: Path, workers: int) -> None:
-        super().__init__(out)
+    def __init__(self, out: Path, workers: int, *, saved_only: bool = False) -> None:
+        super().__init__(out, saved_only=saved_only)
         self.workers = workers or default_workers()
         self._idle: list[ProcessPoolExecutor] = []
         self._busy: dict[Future[Done | Failed], tuple[str, bool, ProcessPoolExecutor]] = {}

@@ -39,7 +39,9 @@ class RayExecutor(CachedExecutor):
         UserError: there is no such cluster, or none of its nodes has room for a job.
     """
 
-    def __init__(self, out: Path, workers: int, cluster: str) -> None:
+    is_local = False
+
+    def __init__(self, out: Path, workers: int, cluster: str, *, saved_only: bool = False) -> None:
         self._ray, self._is_own = connect(cluster)
         self._limit = workers
         self._timed_node: Mapping[str, Any] | None = None
@@ -47,7 +49,7 @@ class RayExecutor(CachedExecutor):
         self._quiet = ExitStack()
         self._quiet.enter_context(quiet())
         try:
-            super().__init__(out)
+            super().__init__(out, saved_only=saved_only)
             self._node_with(NEEDS, advice="start nodes with more: `ray start --num-cpus --memory`")
             self._task = self._ray.remote(max_retries=0)(_task())  # losses are counted here
             self.workers = self._room()

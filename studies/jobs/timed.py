@@ -16,6 +16,9 @@ from controller.env.instances import Instance
 from studies.jobs.executor import Job
 from studies.jobs.inner import build_strategy
 
+OF_GAME = "real-"
+"""what the name of a profile begins with that is a game's, measured for runs on the real clock"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileJob(Job[LatencyProfile]):

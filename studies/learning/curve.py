@@ -94,13 +94,15 @@ class LearningCurve:
     def thinned(self, points: int, names: Sequence[str]) -> dict[str, list[Any]]:
         """Return some fields, every so many points and with four digits, for a small file.
 
+        The last point always stays.
+
         Args:
             points: to keep at least; there are fewer than twice as many.
             names: of fields with a value a point.
         """
         every = max(len(self.seconds) // points, 1)
         return {
-            name: [_short(value) for value in list(getattr(self, name))[every - 1 :: every]]
+            name: [_short(value) for value in list(getattr(self, name))[::-1][::every][::-1]]
             for name in names
         }
 

@@ -24,11 +24,12 @@ import numpy as np
 
 from accerl.errors import UserError
 from accerl.presets import load_preset
-from accerl.records import fingerprint, make_out_dir, read_json, versions, write_json
+from accerl.records import fingerprint, make_out_dir, versions, write_json
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import CompressionSpec
 from analysis.comparison.stats import finite_or_none
+from analysis.records.read import read_record
 from controller.env.instances import ENV_STEPS, SPLITS, make_instance
 from controller.env.references import load_reference
 from studies.jobs.executor import Executor, open_executor
@@ -157,7 +158,7 @@ def run_oracle_gap(
 
 def _claim(path: Path, settings: Mapping[str, Any]) -> None:
     """Refuse to write over what other settings have found."""
-    found = read_json(path) if path.is_file() else settings
+    found = read_record(path) if path.is_file() else settings
     for name, value in settings.items():
         if found.get(name, value) != value:
             raise UserError(

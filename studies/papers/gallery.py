@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import make_out_dir, write_json
+from accerl.records import make_out_dir, write_bytes, write_json
 from studies.bits.plan import BUDGETS as BITS_BUDGETS
 from studies.bits.plan import CLAIM as BITS_CLAIM
 from studies.options import study_command
@@ -80,7 +80,7 @@ def write_gallery(sources: Sequence[Path], folder: Path) -> list[str]:
         write_json(folder / f"{name}.json", result, indent=None)
         _draw(result, folder)
     shown = {name: held for name in NAMES if (held := _shown(folder, name))}
-    (folder / PAGE).write_text("\n".join(_page(shown, folder)) + "\n")
+    write_bytes(folder / PAGE, ("\n".join(_page(shown, folder)) + "\n").encode())
     return [*shown]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import read_json
+from accerl.records import read_json, write_bytes
 from analysis import formats
 from studies.learning.curve import PROCESSES
 from studies.learning.interval import ENOUGH_GAMES
@@ -53,7 +53,7 @@ def write_page(folder: Path) -> Path:
     for result in found:
         lines += section(folder, result)
     path = folder / PAGE
-    path.write_text("\n".join(lines) + "\n")
+    write_bytes(path, ("\n".join(lines) + "\n").encode())
     return path
 
 
@@ -81,7 +81,8 @@ def check_page(folder: Path, title: str) -> None:
         UserError: it was not.
     """
     page = folder / PAGE
-    if page.is_file() and not page.read_bytes().startswith(title.encode()):
+    text = page.read_bytes() if page.is_file() else b""
+    if text and not text.startswith(title.encode()):  # an empty file is nothing to lose
         raise UserError(f"{page} would be lost: it was not written here; give --out another folder")
 
 

@@ -74,7 +74,8 @@ def run_papers(
     check_page(out, TITLE)
     check_disk(out, FREE_BYTES)
     make_out_dir(out)
-    write_plan(out, {"study": "papers", "budget": budget, "seed": seed, "profile": profile})
+    plan = {"study": "papers", "budget": budget, "seed": seed, "profile": profile}
+    write_plan(out, plan, alone=True)
     results = {}
     with open_executor(out, workers, cluster=cluster) as executor:
         if saved_only:

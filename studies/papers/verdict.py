@@ -165,7 +165,8 @@ class EndsWithin:
     """A run ends within bounds of where the baseline ends, as a share of what that has learned.
 
     Both are compared after as many env steps, all that the slower of them has made: what is faster
-    does not end higher for having gone on.
+    does not end higher for having gone on. Where a baseline has learned nothing there is no share,
+    and nothing is concluded.
     """
 
     claim: str
@@ -180,7 +181,7 @@ class EndsWithin:
     def __call__(self, panels: Sequence[tuple[Panel, Curves]]) -> Verdict:
         """See `Check`."""
         by_game: dict[str, list[float]] = {}
-        unswitched = 0
+        unswitched = left_out = 0
         for panel, curves in panels:
             base = _of(curves, self.machine, panel.baseline)
             own = _of(curves, self.machine, self.label)
@@ -192,6 +193,7 @@ class EndsWithin:
                 ends = end_score(base[seed], least), end_score(own[seed], least)
                 known = [score for score in base[seed].scores if score is not None]
                 if ends[0] is None or ends[1] is None or max(known) <= known[0]:
+                    left_out += 1
                     continue
                 gap = (ends[1] - ends[0]) / (max(known) - known[0])
                 by_game.setdefault(panel.game, []).append(gap)
@@ -200,6 +202,8 @@ class EndsWithin:
             outcome = HOLDS
         else:
             outcome = FAILS if high < self.at_least or low > self.at_most else OPEN
+        if left_out:
+            outcome = OPEN
         bounds = [
             text
             for value, text in (
@@ -212,6 +216,9 @@ class EndsWithin:
         what += f"share of what the baseline has learned (holds if {' and '.join(bounds)})"
         if unswitched:
             what += f"; left out: {unswitched} runs whose decision did not change before that"
+        if left_out:
+            what += f"; left out: {left_out} pairs whose baseline learned nothing or that have no "
+            what += "score"
         return Verdict(
             claim=self.claim,
             outcome=outcome,
@@ -228,7 +235,8 @@ class EndsWithin:
 class Happens:
     """Something happens in every run of a line, on all games.
 
-    Holds if it does in all of them, does not if in none; nothing is known of so few runs' shares.
+    Holds if it does in all of them, does not if in none; nothing is known of so few runs' shares,
+    nor of one run alone.
     """
 
     claim: str
@@ -252,7 +260,7 @@ class Happens:
         outcomes = {0.0: FAILS, 1.0: HOLDS}
         return Verdict(
             claim=self.claim,
-            outcome=OPEN if share is None else outcomes.get(share, OPEN),
+            outcome=outcomes.get(share, OPEN) if share is not None and len(runs) > 1 else OPEN,
             what=f"share of the runs of {self.label} on {self.machine} in which {self.what}",
             estimate=share,
             low=None,

@@ -64,7 +64,7 @@ def compared(
     """Return, for every rule, the seconds of other choices over its own: above 1, it is faster.
 
     The others are the one spec for all, the one that is best in all other games, the virtual best,
-    and no compression (where that was stopped, `room.fill` says what it would have taken). Pairs
+    and no compression (where that was stopped, `matrix.fill` says what it would have taken). Pairs
     are those of instance and seed that the rule was tested on. `by` has the same for games,
     families of machines, conditions and seeds, geometric means without intervals; `slower` the
     instances where its seconds over those of no compression are above 1, worst first; `acted`

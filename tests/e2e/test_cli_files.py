@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from accerl.spec import Decision
 from tests.fixtures.command_line import accerl
+from tests.fixtures.studies.synthetic_study import FULL, make_report, write_run
 
 
 @pytest.mark.parametrize(
@@ -62,3 +65,17 @@ def test_a_pack_without_a_part(
     file.write_bytes(lzma.compress(json.dumps(pack).encode()))
     merged = accerl(capsys, "study", "merge", file, "--out", tmp_path / "out")
     assert "was not written by `accerl study pack`" in merged.complaint
+
+
+def test_a_report_that_a_full_disk_refused_can_be_written_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports = [make_report(i, 2.0, float(i), Decision.of(FULL)) for i in range(3)]
+    run, page = write_run(tmp_path / "run", reports), tmp_path / "page.html"
+    page.touch()  # as programs leave it that write in place
+    assert accerl(capsys, "report", run, "--html", page).code == 0
+    whole = page.read_text()
+    assert whole
+    (tmp_path / f".page.html.{os.getpid()}.tmp").symlink_to("/dev/full")
+    assert "No space left" in accerl(capsys, "report", run, "--html", page).complaint
+    assert page.read_text() == whole

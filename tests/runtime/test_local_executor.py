@@ -325,6 +325,19 @@ def test_a_result_that_is_damaged_is_made_again(tmp_path: Path, diary: Path) -> 
     assert len(notes(diary, "begun")) == 2
 
 
+def test_what_is_not_saved_is_not_done_if_only_the_saved_is_wanted(
+    tmp_path: Path, diary: Path
+) -> None:
+    jobs = [DiaryJob(number=number, diary=diary) for number in range(3)]
+    with open_executor(tmp_path, 1) as executor:
+        numbers(executor, jobs[:1])
+    with open_executor(tmp_path, 1, saved_only=True) as executor:
+        assert numbers(executor, jobs[:1]) == [0]
+        with pytest.raises(UserError, match=r"--saved-only: .* \(diary, seed 1\); leave"):
+            executor.map(jobs)
+    assert len(notes(diary, "begun")) == 1
+
+
 @pytest.mark.slow
 def test_timed_work_is_alone(tmp_path: Path, diary: Path) -> None:
     jobs = [DiaryJob(number=n, diary=diary, seconds=0.05) for n in range(4)]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from accerl.errors import UserError
 from accerl.monitor.strategies import make_strategy
 from accerl.monitor.strategy import check_needs
 from accerl.records import read_json
+from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY
 from studies.contest.real_clock import REAL, real_config, real_contest, told
 from studies.jobs.executor import open_executor
@@ -45,6 +50,30 @@ def test_speeds_are_measured_predicted_and_kept(tmp_path: Path) -> None:
     speeds = [first["env_steps_per_second"], first["predicted_env_steps_per_second"]]
     assert all(isinstance(speed, float) and speed > 0.0 for speed in speeds)
     assert contest(("fp32",)) == [first]  # what is done is not done again
+
+
+def test_with_profiles_of_another_machine_no_run_is_made(tmp_path: Path) -> None:
+    other = replace(load_profile("two-core"), fingerprint={"id": "another"})
+    asked: list[str] = []
+
+    def made(jobs: list[Any], on_done: Any) -> list[Any]:
+        asked.extend(job.kind for job in jobs)
+        return [SimpleNamespace(result=other) for _ in jobs]
+
+    executor: Any = SimpleNamespace(is_local=True, map=made, is_saved=lambda job: False)
+    with pytest.raises(UserError, match="is of several machines"):
+        real_contest(
+            tmp_path,
+            executor,
+            {"fp32": lambda game: ({"name": "fixed", "params": {}}, INSTANCE)},
+            [IDENTITY],
+            games=(GAME,),
+            seeds=1,
+            seconds=3.0,
+            changing=False,
+            repeats=1,
+        )
+    assert asked == ["profile"]
 
 
 @pytest.mark.parametrize("game", ["pong", "breakout", "minatar-breakout"])

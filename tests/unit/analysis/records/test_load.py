@@ -13,7 +13,7 @@ from accerl.presets import load_preset
 from accerl.spec import Decision
 from analysis.records.comparison import REQUIRED, load_comparison
 from analysis.records.load import Game, is_study, load_run, load_study, machine_warning
-from analysis.records.read import read_rows
+from analysis.records.read import read_list, read_rows
 from tests.fixtures.studies.synthetic_study import FULL, GAMES, make_report, write_run, write_study
 
 SMALL = {"games": ("freeway",), "strategies": ("fp32", "learned"), "seeds": (100, 101)}
@@ -190,12 +190,19 @@ def test_rows_drop_a_cut_last_line_and_refuse_damage_inside(tmp_path: Path) -> N
         read_rows(path)
 
 
+def with_strategy(**row: str) -> dict[str, Any]:
+    """Return a comparison of one strategy, whose runs have no place."""
+    return {key: {} for key in REQUIRED} | {"seeds": [0], "strategies": [row]}
+
+
 @pytest.mark.parametrize(
     ("found", "message"),
     [
         ([], "must hold a JSON object, found list"),
         ({"game": "catch"}, "is incomplete or damaged: it has no network, clock"),
         ({key: [] for key in REQUIRED}, "names no seeds and no strategies"),
+        (with_strategy(label="fp32"), "has no run folder of fp32"),
+        (with_strategy(), r"is incomplete or damaged: KeyError\('label'\)"),
     ],
 )
 def test_a_comparison_that_says_too_little_is_refused(
@@ -204,6 +211,15 @@ def test_a_comparison_that_says_too_little_is_refused(
     (tmp_path / "comparison.json").write_text(json.dumps(found))
     with pytest.raises(UserError, match=message):
         load_comparison(tmp_path)
+
+
+@pytest.mark.parametrize("found", [5, {}, [5]])
+def test_what_is_no_list_of_objects_is_refused(found: Any, tmp_path: Path) -> None:
+    path = tmp_path / "checks.json"
+    assert read_list(path) == ()
+    path.write_text(json.dumps(found))
+    with pytest.raises(UserError, match="must hold a list of JSON objects"):
+        read_list(path)
 
 
 def test_real_seconds_of_two_machines_are_called_out(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from studies.ablations.plan import (
     make_plan,
 )
 from studies.ablations.result import part_rows, run_rows
+from studies.contest.budget import REFERENCE_SEEDS
 from studies.contest.plan import find_instances
 from studies.jobs.inner import StrategyResult
 
@@ -160,6 +161,12 @@ def test_a_study_goes_on_and_can_end_early(
     assert again["parts"] == result["parts"]
     assert again["core_hours"] == result["core_hours"]
     assert "ends early" not in capsys.readouterr().err, "it has all of its seeds"
+    files = {read_json(path)["key"]["seed"]: path for path in (tmp_path / "jobs").iterdir()}
+    reference = files[REFERENCE_SEEDS[0]]
+    reference.unlink()
+    with pytest.raises(UserError, match=r"--saved-only: .*seed 200.*leave --saved-only out"):
+        ablations.run_ablations(tmp_path, budget="tiny", workers=1, saved_only=True)
+    assert not reference.exists(), "it is not made"
 
 
 def test_seeds_after_one_that_is_not_complete_are_left_out(

@@ -380,6 +380,8 @@ def test_numbers_that_are_not_allowed_are_refused(
         compare(catch(), (FP32, NET3), out=tmp_path / "out", **changes)
     with pytest.raises(UserError, match="one length"):
         compare(catch(until_score=1.0), (FP32, NET3), out=tmp_path / "out")
+    with pytest.raises(UserError, match="--workers goes with the virtual clock"):
+        compare(catch().with_runtime(clock="real"), (FP32,), out=tmp_path / "out", workers=2)
     assert not (tmp_path / "out").exists()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from accerl.errors import UserError
+from accerl.records import write_json
 from accerl.runtime.latency.profiles import load_profile
 from studies.cli.main import run
 from studies.contest.budget import CONTEST
@@ -18,6 +19,7 @@ from studies.contest.plan import find_instances
 from studies.contest.rivals import RIVAL, rival_notes, simulated_runs
 from studies.contest.testing import all_entrants, ended_early
 from studies.jobs.inner import StrategyJob
+from studies.study_folder import OPENED, SETTINGS
 
 BUDGET = replace(CONTEST["tiny"], test_seeds=3)
 
@@ -83,3 +85,15 @@ def test_what_has_not_begun_cannot_end(tmp_path: Path, capsys: pytest.CaptureFix
     assert run(["study", "run", "room", "--out", out, "--saved-only"]) == 2
     assert "room cannot end early" in capsys.readouterr().err
     assert not Path(out).exists()
+
+
+def test_what_comes_before_the_test_is_not_made_either(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"study": "contest", "budget": "tiny", "seed": 0, "profile": "two-core"}
+    write_json(tmp_path / SETTINGS, settings)
+    write_json(tmp_path / OPENED, [])
+    given = ["--budget", "tiny", "--profile", "two-core", "--workers", "1"]
+    assert run(["study", "run", "contest", *given, "--out", str(tmp_path), "--saved-only"]) == 2
+    assert "has no result of a job that is needed" in capsys.readouterr().err
+    assert not (tmp_path / "jobs").exists()

@@ -14,13 +14,21 @@ from typing import Any, ClassVar
 import pytest
 
 from accerl.errors import UserError
-from accerl.records import SUMMARY, json_hash, write_json
+from accerl.records import SUMMARY, json_hash, read_json, write_json
 from studies.cli.main import run
 from studies.jobs.carry import Carried, merge_results, pack_results
 from studies.jobs.executor import Job
 from studies.jobs.local import LocalExecutor
 from studies.jobs.work import JOB, Done, job_key
-from studies.study_folder import PLAN, SETTINGS, claim, find_folder, make_folder, write_plan
+from studies.study_folder import (
+    OPENED,
+    PLAN,
+    SETTINGS,
+    claim,
+    find_folder,
+    make_folder,
+    write_plan,
+)
 
 
 @dataclass(frozen=True)
@@ -164,6 +172,28 @@ def test_run_directories_go_with_their_jobs(tmp_path: Path) -> None:
         assert merge_results([source], there) == Carried(added=0, known=2, left=left)
 
 
+def test_what_was_timed_stays_on_its_machine_but_for_what_the_plan_depends_on(
+    tmp_path: Path,
+) -> None:
+    keys = [
+        {"kind": "infer"},
+        *({"kind": "profile", "profile": name} for name in ("real-pong", "measured")),
+    ]
+    make_folder(tmp_path / "here")
+    for key in keys:
+        saved = {"key": key, "result": {"value": {}}}
+        (tmp_path / "here" / "jobs").mkdir(exist_ok=True)
+        write_json(tmp_path / "here" / "jobs" / f"{json_hash(key)}.json", saved)
+    pack = tmp_path / "pack.json.xz"
+    assert pack_results(tmp_path / "here", pack) == 1
+    found = merge_results([tmp_path / "here"], tmp_path / "folder")
+    assert found == Carried(added=1, known=0, left=2)
+    merge_results([pack], tmp_path / "file")
+    for there in ("folder", "file"):
+        files = [path.stem for path in (tmp_path / there / "jobs").iterdir()]
+        assert files == [json_hash(keys[-1])]
+
+
 def test_a_run_that_has_the_place_of_another_is_left(tmp_path: Path) -> None:
     """Two machines may have trained, say, two controllers of one name."""
     save_run(tmp_path / "here", 1, place="controller")
@@ -215,6 +245,8 @@ def outside(place: Any = "runs/1", file: str = SUMMARY, text: Any = "{}") -> byt
         lzma.compress(b'{"format": "accerl study pack", "notes": {}, "jobs": {"../../x": {}}}'),
         lzma.compress(b'{"format": "accerl study pack", "notes": {"../x": {}}, "jobs": {}}'),
         lzma.compress(b'{"format": "accerl study pack", "notes": {}, "jobs": {}}')[:-9],
+        lzma.compress(b'{"format": "accerl study pack", "notes": {"plan.json": []}, "jobs": {}}'),
+        lzma.compress(b'{"format": "accerl study pack", "notes": {}, "opened": {}, "jobs": {}}'),
         outside(place="/tmp/x"),
         outside(place="runs/../../x"),
         outside(place=""),
@@ -264,6 +296,52 @@ def test_a_study_begins_in_no_folder_of_somebody_else(tmp_path: Path) -> None:
     write_plan(tmp_path / "study", {"study": "papers", "budget": "tiny", "games": ["catch"]})
     with pytest.raises(UserError, match=r"\(budget 'tiny' there, 'short' here; games\)"):
         write_plan(tmp_path / "study", {"study": "papers", "budget": "short", "games": ["pong"]})
+
+
+def test_a_study_begins_in_no_folder_of_another_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `accerl compare` leaves it: claimed and marked, without a plan."""
+    claim(tmp_path, {"study": "compare"})
+    make_folder(tmp_path)
+    for study in ("bits", "paper-fig1"):
+        given = ["--budget", "tiny", "--out", str(tmp_path)]
+        assert run(["study", "run", study, *given]) == 2
+        assert "holds another kind of study" in capsys.readouterr().err
+    (tmp_path / SETTINGS).unlink()  # as the study of students does
+    with pytest.raises(UserError, match="holds another kind of study"):
+        write_plan(tmp_path, {"study": "bits"}, alone=True)
+    assert not (tmp_path / PLAN).exists()
+
+
+def test_a_plan_that_is_damaged_is_one_line(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    write_json(tmp_path / PLAN, [])
+    for use in (
+        lambda: write_plan(tmp_path, {"seed": 0}),
+        lambda: pack_results(tmp_path, tmp_path / "pack.xz"),
+        lambda: merge_results([tmp_path], tmp_path / "there"),
+    ):
+        with pytest.raises(UserError, match=r"plan.json must hold a JSON object, found list"):
+            use()
+
+
+def test_when_test_seeds_were_opened_goes_with_the_runs(tmp_path: Path) -> None:
+    """Each plan and revision as it was first, whichever folder is merged into which."""
+    old, new, other = (
+        {"plan_hash": "p", "git_revision": revision, "at": f"2026-11-{day}T08:00:00+00:00"}
+        for revision, day in (("a", "01"), ("a", "03"), ("b", "02"))
+    )
+    for name, notes in (("here", [old]), ("there", [other, new])):
+        save(tmp_path / name, 1)
+        write_plan(tmp_path / name, {"seed": 0})
+        write_json(tmp_path / name / OPENED, notes)
+    pack_results(tmp_path / "here", tmp_path / "here.xz")
+    merge_results([tmp_path / "there"], tmp_path / "both")
+    assert read_json(tmp_path / "both" / OPENED) == [other, new]
+    for there in ("both", "there"):
+        merge_results([tmp_path / "here.xz"], tmp_path / there)
+        assert read_json(tmp_path / there / OPENED) == [old, other]
 
 
 def test_commands_pack_and_merge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

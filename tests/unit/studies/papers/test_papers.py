@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from studies.learning.job import LearningJob, described
 from studies.papers.figure import PAPER, PaperFigure
 from studies.papers.figures.fig1 import PUBLISHED_MS, saved_in_turn, saved_overlapped, time_split
 from studies.papers.figures.table6 import InferRows, inference_table
-from studies.papers.page import write_page
+from studies.papers.page import PAGE, write_page
 from studies.papers.plan import FIGURES, at_budget, core_seconds
 from studies.papers.results import figure_result
 from studies.papers.run import _run, run_papers
@@ -211,12 +213,35 @@ def test_a_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
         run_papers(tmp_path, names=("fig1",), budget="tiny", seed=1)
 
 
+@pytest.mark.parametrize("count", [7, 100, 149, 150, 151])
+def test_a_curve_in_a_small_file_ends_where_the_run_ended(count: int) -> None:
+    whole = curve(1.0, count=count)
+    kept = whole.thinned(50, ("seconds", "scores"))
+    assert (kept["seconds"][-1], kept["scores"][-1]) == (count, whole.scores[-1])
+    assert min(count, 50) <= len(kept["seconds"]) == len(kept["scores"]) < 100
+    steps = {after - before for before, after in pairwise(kept["seconds"])}
+    assert steps == {max(count // 50, 1)}
+
+
 def test_a_page_of_somebody_elses_is_not_overwritten(tmp_path: Path) -> None:
     page = tmp_path / "README.md"
     page.write_text("my own notes\n")
     with pytest.raises(UserError, match="would be lost"):
         run_papers(tmp_path, names=("fig1",), budget="tiny")
     assert [*tmp_path.iterdir()] == [page]
+
+
+def test_a_page_that_a_full_disk_refused_can_be_written_again(tmp_path: Path) -> None:
+    run_papers(tmp_path, names=("fig1",), budget="tiny")
+    page = tmp_path / PAGE
+    whole = page.read_text()
+    (tmp_path / f".{PAGE}.{os.getpid()}.tmp").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        write_page(tmp_path)
+    assert page.read_text() == whole
+    page.write_text("")  # as programs leave it that write in place
+    run_papers(tmp_path, names=("fig1",), budget="tiny")
+    assert page.read_text() == whole
 
 
 def test_an_interrupted_figure_shows_all_that_was_made_before(tmp_path: Path) -> None:

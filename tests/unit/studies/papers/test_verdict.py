@@ -9,7 +9,15 @@ import pytest
 
 from studies.learning.interval import mean_interval, mean_over_games
 from studies.papers.figure import PAPER, Curves
-from studies.papers.verdict import FAILS, HOLDS, OPEN, EndsWithin, SecondsAtMost, end_score
+from studies.papers.verdict import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    EndsWithin,
+    Happens,
+    SecondsAtMost,
+    end_score,
+)
 from tests.fixtures.studies.paper_curves import PANEL, curves
 
 
@@ -73,6 +81,20 @@ def test_ends_are_compared_as_shares_of_what_the_baseline_has_learned() -> None:
     assert outcome(at_least=-0.205) == OPEN
 
 
+def test_beside_baselines_that_learned_nothing_no_end_is_known() -> None:
+    """Three pairs of four end alike, and of the fourth nothing is known."""
+    check = EndsWithin(claim="ends", label="INT8", machine=PAPER, at_least=-0.1)
+    found = curves({"Original": [1.0] * 4, "INT8": [1.0] * 4})
+    assert check([(PANEL, found)]).outcome == HOLDS
+    verdict = check([(PANEL, curves({"Original": [1.0] * 3 + [0.0], "INT8": [1.0] * 4}))])
+    assert (verdict.outcome, verdict.runs, verdict.low) == (OPEN, 3, 0.0)
+    told = "left out: 1 pairs whose baseline learned nothing or that have no score"
+    assert verdict.what.endswith(told)
+    key = (PAPER, "INT8", 0)
+    unscored = {**found, key: replace(found[key], scores=[None] * 20)}
+    assert check([(PANEL, unscored)]).what.endswith(told)
+
+
 def test_what_never_switched_says_nothing_of_a_switch() -> None:
     found = curves({"Original": [1.0] * 4, "INT8": [1.0] * 4})
     check = EndsWithin(claim="ends", label="INT8", machine=PAPER, at_least=-0.1, switched=True)
@@ -88,6 +110,21 @@ def test_what_never_switched_says_nothing_of_a_switch() -> None:
     late = ["original INT8"] * 19 + ["original bf16"]  # after the end has begun
     found = {key: replace(each, acting=late) for key, each in found.items()}
     assert check([(PANEL, found)]).runs == 0
+
+
+def test_what_happens_in_one_run_alone_says_nothing_of_the_others() -> None:
+    for happens, outcome in ((True, HOLDS), (False, FAILS)):
+        check = Happens(
+            claim="it does",
+            label="INT8",
+            machine=PAPER,
+            what="it does",
+            happens=lambda _, happens=happens: happens,
+        )
+        one, two = (check([(PANEL, curves({"INT8": [1.0] * seeds}))]) for seeds in (1, 2))
+        assert (one.outcome, one.estimate, one.runs) == (OPEN, float(happens), 1)
+        assert (two.outcome, two.estimate, two.runs) == (outcome, float(happens), 2)
+    assert check([]).outcome == OPEN
 
 
 def test_fast_and_slow_runs_end_alike_where_their_curves_are_the_same() -> None:
