@@ -49,8 +49,9 @@ class Shielded:
 
     The paper goes one step milder when its rule fires, from 8 to 16 bits, and never returns. Here
     the fallback lasts for one interval at a time, and it is by default the mildest spec that the
-    strategy declares: one that the run is known to be able to build. Of fewer than two declared
-    specs none is milder, and the fallback is no compression. For the paper's step, name it:
+    strategy declares, once bound for its run: one that the run is known to be able to build. Of
+    fewer than two declared specs none is milder, and the fallback is no compression. For the
+    paper's step, name it:
     ``Shielded(FixedStrategy(CompressionSpec(bits=8)), fallback=CompressionSpec(bits=16))``.
 
     Args:
@@ -72,12 +73,12 @@ class Shielded:
         require_number("shield", "threshold_nats", threshold_nats, at_least=0.0)
         if isinstance(strategy, Shielded):  # both would act, and records would name one of them
             strategy = strategy.strategy
-        if fallback is None:
-            fallback = _mildest(specs_of(strategy))
-        require_spec("shield", "fallback", fallback)
+        if fallback is not None:
+            require_spec("shield", "fallback", fallback)
         self.strategy = strategy
         self.threshold_nats = float(threshold_nats)
-        self.fallback = fallback
+        self._given = fallback
+        """None: the mildest that the strategy declares"""
         self._network: str | None = None
         """the learner's, once it is known"""
         self._declare()
@@ -94,6 +95,9 @@ class Shielded:
         """what was decided last, by either"""
 
     def _declare(self) -> None:
+        """Work out the fallback, and what may act, of what the strategy declares by now."""
+        given = self._given
+        self.fallback = _mildest(specs_of(self.strategy)) if given is None else given
         if hasattr(self.strategy, "specs"):  # one that does not say may act with anything
             self.specs = tuple(dict.fromkeys((*specs_of(self.strategy), self.fallback)))
 
@@ -127,10 +131,15 @@ class Shielded:
         return {label: {**row, "chosen": float(label == acts)} for label, row in known.items()}
 
     def bind(self, config: RunConfig, times: LatencyProfile | None) -> None:
-        """Tell the strategy what is known of the run."""
+        """Tell the strategy what is known of the run.
+
+        Raises:
+            UserError: the run cannot act with the strategy's specs, or with the fallback.
+        """
         bind_rule(self.strategy, config, times)
         self._network = config.network
         self._declare()
+        Decision.of(self.fallback).check_students(config.network)
 
     def reset(self) -> None:
         """Forget the events, and let the strategy forget its run."""

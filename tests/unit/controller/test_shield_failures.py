@@ -1,0 +1,59 @@
+"""Shielded: a fallback that does not fit the run, old readings, and strategies that fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from accerl.config import RunConfig
+from accerl.errors import UserError
+from accerl.monitor.features import Features
+from accerl.monitor.strategies import FixedStrategy
+from accerl.monitor.strategy import bind, specs_of
+from accerl.presets import load_preset
+from accerl.spec import CompressionSpec, Decision
+from accerl.training.run import check_startable
+from controller.shield import Shielded
+
+INT8, BF16 = CompressionSpec(bits=8), CompressionSpec(bits=16)
+NET1, NET3 = CompressionSpec(student="net1", bits=16), CompressionSpec(student="net3", bits=8)
+SMALL = replace(load_preset("pong"), network="net1")
+"""a run that cannot act with `NET1`, which is no smaller than its learner"""
+
+
+class Own:
+    """A strategy with nothing but what it must have."""
+
+    def reset(self) -> None:
+        pass
+
+    def decide(self, features: Features) -> Decision:
+        return Decision.of(INT8)
+
+
+class Narrowing(Own):
+    """A strategy that finds out only when it is bound what it can act with."""
+
+    specs = (NET1, NET3)
+
+    def bind(self, config: RunConfig, times: object) -> None:
+        self.specs = (NET3, INT8)
+
+
+def test_a_fallback_that_the_run_would_refuse_is_refused_before_it_begins() -> None:
+    shielded = Shielded(FixedStrategy(INT8), fallback=NET1)
+    with pytest.raises(UserError, match="student 'net1' is not smaller than the learner's network"):
+        check_startable(SMALL, shielded)
+    check_startable(SMALL, Shielded(FixedStrategy(INT8), fallback=BF16))
+
+
+def test_the_default_fallback_is_what_the_strategy_can_act_with_in_the_run() -> None:
+    shielded = Shielded(Narrowing())
+    assert shielded.fallback == NET1
+    bind(shielded, SMALL, None)
+    assert shielded.fallback == INT8
+    assert specs_of(shielded) == (NET3, INT8)
+    named = Shielded(Narrowing(), fallback=BF16)
+    bind(named, SMALL, None)
+    assert named.fallback == BF16
