@@ -48,7 +48,7 @@ class IndicatorSettings:
     """What the indicator is told and does not learn.
 
     Raises:
-        UserError: a number lies outside what is allowed, or there is nothing to choose.
+        UserError: a number lies outside what is allowed.
     """
 
     specs: tuple[CompressionSpec, ...]
