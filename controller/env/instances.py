@@ -24,7 +24,7 @@ from accerl.runtime.run import InnerRun
 from accerl.spec import CompressionSpec
 from controller.env.compatibility import incompatibility
 from controller.env.references import load_reference
-from controller.objective import GameReference, num_intervals
+from controller.objective import TIERS, GameReference, num_intervals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +169,6 @@ EVAL_EPISODES = 8
 itself where episodes are long, and what is saved pays for seeds, which tell more"""
 INTERVALS = 12
 """decisions per episode"""
-TIERS = ("analytic", "virtual", "real")
 
 
 def find_split(name: str) -> Split:
