@@ -8,11 +8,12 @@ import pytest
 
 from accerl.config import RunConfig
 from accerl.errors import UserError
+from accerl.monitor.compliance import made_up_features
 from accerl.monitor.features import Features
 from accerl.monitor.strategies import FixedStrategy
 from accerl.monitor.strategy import bind, specs_of
 from accerl.presets import load_preset
-from accerl.spec import CompressionSpec, Decision
+from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run import check_startable
 from controller.shield import Shielded
 
@@ -57,3 +58,16 @@ def test_the_default_fallback_is_what_the_strategy_can_act_with_in_the_run() -> 
     named = Shielded(Narrowing(), fallback=BF16)
     bind(named, SMALL, None)
     assert named.fallback == BF16
+
+
+def test_a_large_kl_that_is_only_repeated_counts_once() -> None:
+    """An interval in which the learner used no rollout shows the last one."""
+    shielded = Shielded(Own())
+    shielded.reset()
+    news = (1.0, 0.0, 0.0, 0.0, 1.0)
+    specs = [
+        shielded.decide(made_up_features(kl_max_nats=30.0, kl_is_new=is_new)).main
+        for is_new in news
+    ]
+    assert specs == [IDENTITY, INT8, INT8, INT8, IDENTITY]
+    assert [event["interval"] for event in shielded.events] == [0, 4]
