@@ -16,6 +16,7 @@ from accerl.monitor.strategies.checks import require_number, require_spec
 from accerl.monitor.strategy import (
     Strategy,
     bind_rule,
+    declares,
     events_of,
     explanation_of,
     fires,
@@ -110,7 +111,7 @@ class Shielded:
         """Work out the fallback, and what may act, of what the strategy declares by now."""
         given = self._given
         self.fallback = _mildest(specs_of(self.strategy)) if given is None else given
-        if hasattr(self.strategy, "specs"):  # one that does not say may act with anything
+        if declares(self.strategy, "specs"):  # one that does not say may act with anything
             self.specs = tuple(dict.fromkeys((*specs_of(self.strategy), self.fallback)))
 
     @property

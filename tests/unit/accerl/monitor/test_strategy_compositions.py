@@ -18,7 +18,7 @@ from accerl.monitor.strategies import (
     ThreeStageStrategy,
     make_strategy,
 )
-from accerl.monitor.strategy import Strategy, needs_of, overrule, specs_of
+from accerl.monitor.strategy import Strategy, check_needs, declares, needs_of, overrule, specs_of
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 INT8, BF16 = CompressionSpec(bits=8), CompressionSpec(bits=16)
@@ -115,6 +115,33 @@ def test_a_rule_that_is_broken_is_named_at_its_first_decision() -> None:
         strategy.decide(made_up_features())
     with pytest.raises(UserError, match="strategy Wrong: KeyError"):
         overrule(strategy, Decision.of(NET3))
+
+
+class Unreadable(Own):
+    """A strategy whose optional attributes cannot be read."""
+
+    @property
+    def fires(self) -> bool:
+        raise ValueError("boom")
+
+    events = specs = fires
+
+
+@pytest.mark.parametrize("needs", [5, "kl_mean_nats", ("kl_mean_nats", 5), [["kl_mean_nats"]]])
+def test_needs_that_are_no_names_are_named_in_one_line(needs: Any) -> None:
+    strategy: Any = Own()
+    strategy.needs = needs
+    with pytest.raises(UserError, match="needs of strategy Own: TypeError"):
+        check_needs(FirstThatFires((strategy, FixedStrategy())), 1)
+
+
+@pytest.mark.parametrize("attribute", ["fires", "events", "specs"])
+def test_an_attribute_that_cannot_be_read_is_named_in_one_line(attribute: str) -> None:
+    with pytest.raises(UserError, match=f"{attribute} of strategy Unreadable: ValueError: boom"):
+        declares(Unreadable(), attribute)
+    if attribute == "fires":
+        with pytest.raises(UserError, match="fires of strategy Unreadable: ValueError: boom"):
+            FirstThatFires((Unreadable(), Own())).decide(made_up_features())
 
 
 def test_a_users_strategy_is_told_by_its_path() -> None:
