@@ -14,6 +14,7 @@ from accerl.monitor.strategy import (
     Strategy,
     bind_rule,
     decide,
+    declares,
     explanation_of,
     fires,
     needs_of,
@@ -71,7 +72,13 @@ class FirstThatFires(HandSetStrategy):
 
     @property
     def specs(self) -> tuple[CompressionSpec, ...]:
-        """The specs that the rules declare, each once."""
+        """The specs that the rules declare, each once.
+
+        Raises:
+            AttributeError: one of them declares none, so the whole may act with anything.
+        """
+        if not all(declares(rule, "specs") for rule in self.rules):
+            raise AttributeError("specs: one of the rules does not say what it may act with")
         return tuple(dict.fromkeys(spec for rule in self.rules for spec in specs_of(rule)))
 
     @property

@@ -150,10 +150,21 @@ def test_a_users_strategy_is_told_by_its_path() -> None:
 
 
 def test_a_composition_declares_what_its_rules_do() -> None:
-    strategy = FirstThatFires((alarms(), FixedStrategy(INT8), Own()))
+    strategy = FirstThatFires((alarms(), FixedStrategy(INT8)))
     assert specs_of(strategy) == (INT8, BF16, SPARSE, IDENTITY)
     assert needs_of(strategy) == {"learner_return", "actor_return"}
     assert needs_of(FirstThatFires((Own(), KLThresholdStrategy()))) == frozenset()
+
+
+class TestUndeclaring(StrategyCompliance):
+    def make(self) -> Strategy:
+        return FirstThatFires((alarms(), Own()))
+
+
+def test_a_composition_with_a_rule_that_may_act_with_anything_may_do_so() -> None:
+    strategy = FirstThatFires((FirstThatFires((alarms(), Own())), FixedStrategy(INT8)))
+    assert not declares(strategy, "specs")
+    assert specs_of(strategy) == ()
 
 
 def test_a_composition_of_nothing_new_decides_like_its_rule() -> None:
