@@ -18,7 +18,15 @@ from accerl.monitor.strategies import (
     ThreeStageStrategy,
     make_strategy,
 )
-from accerl.monitor.strategy import Strategy, check_needs, declares, needs_of, overrule, specs_of
+from accerl.monitor.strategy import (
+    Strategy,
+    check_needs,
+    declares,
+    events_of,
+    needs_of,
+    overrule,
+    specs_of,
+)
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 INT8, BF16 = CompressionSpec(bits=8), CompressionSpec(bits=16)
@@ -154,6 +162,35 @@ def test_a_composition_declares_what_its_rules_do() -> None:
     assert specs_of(strategy) == (INT8, BF16, SPARSE, IDENTITY)
     assert needs_of(strategy) == {"learner_return", "actor_return"}
     assert needs_of(FirstThatFires((Own(), KLThresholdStrategy()))) == frozenset()
+
+
+class Counting(Own):
+    """A strategy that notes some of its decisions."""
+
+    def __init__(self, name: str, *noted: int) -> None:
+        self.name, self.noted = name, noted
+        self.reset()
+
+    def reset(self) -> None:
+        self.decided, self.events = 0, list[dict[str, Any]]()
+
+    def decide(self, features: object) -> Decision:
+        self.decided += 1
+        self.events += [{self.name: self.decided}] * (self.decided in self.noted)
+        return super().decide(features)
+
+
+def test_a_composition_says_what_happens_to_its_rules() -> None:
+    strategy = FirstThatFires((Counting("first", 2, 3), alarms(), Counting("last", 1, 3)))
+    for _ in range(2):
+        strategy.reset()
+        told = []
+        for _ in range(3):
+            strategy.decide(made_up_features())
+            told.append(events_of(strategy))
+        assert told[-1] == [{"last": 1}, {"first": 2}, {"first": 3}, {"last": 3}]
+        assert [len(events) for events in told] == [1, 2, 4]
+    assert not declares(alarms(), "events")  # nothing ever happens to these rules
 
 
 class TestUndeclaring(StrategyCompliance):
