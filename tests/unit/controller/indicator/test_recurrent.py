@@ -81,6 +81,10 @@ def test_only_what_the_run_can_act_with_is_chosen() -> None:
     config = replace(tiny_catch(), network="net2")
     indicator.bind(config, INSTANCE.latency)
     assert indicator.specs == (IDENTITY, INT8)
+    indicator.rejected(INT8)
+    assert indicator.specs == (IDENTITY,)
+    indicator.reset()  # another run may build it
+    assert indicator.specs == (IDENTITY, INT8)
 
 
 def test_json_is_read_as_it_was_written() -> None:
