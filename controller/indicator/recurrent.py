@@ -172,5 +172,7 @@ class RecurrentIndicator:
         try:
             specs = [CompressionSpec.from_json(spec) for spec in params["specs"]]
             return cls(SpecMemory.from_json(params["memory"]), specs)
-        except (KeyError, TypeError) as error:
+        except KeyError as error:
             raise UserError(f"recurrent: its parameters lack {error}") from error
+        except (AttributeError, TypeError) as error:
+            raise UserError(f"recurrent: its parameters are not of its kind ({error})") from error
