@@ -17,6 +17,8 @@ from accerl.errors import UserError
 
 Curve = Sequence[float] | np.ndarray
 """Numbers in time order."""
+TIERS = ("analytic", "virtual", "real")
+"""what an inner run is: closed forms, real learning on a virtual clock, or on this machine's"""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,14 @@ from accerl.monitor.strategies.checks import require_number, require_spec
 from accerl.monitor.strategy import (
     Strategy,
     bind_rule,
+    declares,
     events_of,
     explanation_of,
     fires,
     needs_of,
     overrule,
     reject,
+    reset,
     specs_of,
 )
 from accerl.runtime.latency.profile import LatencyProfile
@@ -41,16 +44,19 @@ class Shielded:
     Badly is: the largest KL exceeds the threshold ("kl"); it, or an entry of the feature vector, is
     not a number ("nan"); an entry lies outside of what features can be, an indicator that one is
     made of is infinite, or there are too few or too many ("range"); or the strategy raises an
-    exception, or decides what the run would refuse ("error"). After a bad KL the strategy still
-    decides, so that it learns what happened; it never gets damaged features, which would stay in
-    its memory. A large KL counts for nothing where it is taken for that of stale weights, which
-    acting milder does not mend: if compression, measured alone in that interval, makes less than
-    half of the mean KL, and after an interval for which the fallback was decided.
+    exception, whatever it is asked or told in the run, or decides what the run would refuse
+    ("error"). After a bad KL the strategy still decides, so that it learns what happened; it never
+    gets damaged features, which would stay in its memory. A large KL counts once: not in intervals
+    that measured none, which show the last one. It counts for nothing where it is taken for that of
+    stale weights, which acting milder does not mend: if compression, measured alone in that
+    interval, makes less than half of the mean KL, and after an interval for which the fallback was
+    decided.
 
     The paper goes one step milder when its rule fires, from 8 to 16 bits, and never returns. Here
     the fallback lasts for one interval at a time, and it is by default the mildest spec that the
-    strategy declares: one that the run is known to be able to build. Of fewer than two declared
-    specs none is milder, and the fallback is no compression. For the paper's step, name it:
+    strategy declares, once bound for its run: one that the run is known to be able to build. Of
+    fewer than two declared specs none is milder, and the fallback is no compression. For the
+    paper's step, name it:
     ``Shielded(FixedStrategy(CompressionSpec(bits=8)), fallback=CompressionSpec(bits=16))``.
 
     Args:
@@ -72,12 +78,12 @@ class Shielded:
         require_number("shield", "threshold_nats", threshold_nats, at_least=0.0)
         if isinstance(strategy, Shielded):  # both would act, and records would name one of them
             strategy = strategy.strategy
-        if fallback is None:
-            fallback = _mildest(specs_of(strategy))
-        require_spec("shield", "fallback", fallback)
+        if fallback is not None:
+            require_spec("shield", "fallback", fallback)
         self.strategy = strategy
         self.threshold_nats = float(threshold_nats)
-        self.fallback = fallback
+        self._given = fallback
+        """None: the mildest that the strategy declares"""
         self._network: str | None = None
         """the learner's, once it is known"""
         self._declare()
@@ -87,14 +93,25 @@ class Shielded:
         self.events: list[dict[str, Any]] = []
         """``{"interval", "seconds", "cause", "value", "spec"}`` of each time that it stepped in, or
         that a shield of the strategy's own did"""
+        self.fires = False
+        """whether it stepped in, or the strategy fired, when it decided last"""
+        self.explanation: dict[str, dict[str, float]] = {}
+        """why the strategy decided so; "chosen" is what acts, also after the shield stepped in"""
         self._interval = 0
-        self._stepped_in = False
-        self._was_asked = False
+        self._seconds = 0.0
+        """when it decided last"""
+        self._steps_in = False
+        """whether something has happened since"""
+        self._known_events = 0
+        """of the strategy's own"""
         self._acting: Decision | None = None
         """what was decided last, by either"""
 
     def _declare(self) -> None:
-        if hasattr(self.strategy, "specs"):  # one that does not say may act with anything
+        """Work out the fallback, and what may act, of what the strategy declares by now."""
+        given = self._given
+        self.fallback = _mildest(specs_of(self.strategy)) if given is None else given
+        if declares(self.strategy, "specs"):  # one that does not say may act with anything
             self.specs = tuple(dict.fromkeys((*specs_of(self.strategy), self.fallback)))
 
     @property
@@ -112,60 +129,73 @@ class Shielded:
         """What the strategy needs; the largest KL is always there."""
         return needs_of(self.strategy)
 
-    @property
-    def fires(self) -> bool:
-        """Whether the shield stepped in, or the strategy fired."""
-        return self._stepped_in or fires(self.strategy)
-
-    @property
-    def explanation(self) -> dict[str, dict[str, float]]:
-        """Why the strategy decided so; "chosen" is what acts, also after the shield stepped in."""
-        if not self._stepped_in:
-            return explanation_of(self.strategy)
-        acts = self.fallback.label
-        known = explanation_of(self.strategy) if self._was_asked else {}
-        return {label: {**row, "chosen": float(label == acts)} for label, row in known.items()}
-
     def bind(self, config: RunConfig, times: LatencyProfile | None) -> None:
-        """Tell the strategy what is known of the run."""
+        """Tell the strategy what is known of the run.
+
+        Raises:
+            UserError: the run cannot act with the strategy's specs, or with the fallback.
+        """
         bind_rule(self.strategy, config, times)
         self._network = config.network
         self._declare()
+        Decision.of(self.fallback).check_students(config.network)
 
     def reset(self) -> None:
         """Forget the events, and let the strategy forget its run."""
         self._clear()
-        self.strategy.reset()
+        reset(self.strategy)
 
     def decide(self, features: Features) -> Decision:
         """Return the strategy's decision, or the fallback, with an event for each reason."""
-        before, inner = len(self.events), len(events_of(self.strategy))
-        decision, self._was_asked = Decision.of(self.fallback), False
+        self._seconds = features.raw["seconds"]
+        decision, self.explanation, self.fires = Decision.of(self.fallback), {}, True
         damage = _damage(features)
         if damage is not None:
-            self._note(features, *damage)
+            self._note(*damage)
         else:
-            kl_nats = features.raw["kl_max_nats"]
-            exceeded = kl_nats > self.threshold_nats
-            if exceeded and not (self._holds_fallback() or self._is_stale(features.raw)):
-                self._note(features, "kl", _plain(kl_nats))
-            try:
+            if self._is_exceeded(features.raw):
+                self._note("kl", _plain(features.raw["kl_max_nats"]))
+            with self._noting_errors():
                 decision = self._checked(self.strategy.decide(features))
-                self._was_asked = True
-            except Exception as error:
-                # Broad on purpose: a run of hours outlives any bug in its strategy. Nothing is
-                # hidden: the text is in the events, and interrupts are no Exception.
-                self._note(features, "error", f"{type(error).__name__}: {error}")
-        self._stepped_in = len(self.events) > before
-        # A bundle may have brought a shield: it counts only the intervals that it was asked in.
-        known = events_of(self.strategy)[inner:]
-        self.events += ({**event, "interval": self._interval} for event in known)
+                self.explanation = explanation_of(self.strategy)
+                self.fires = fires(self.strategy)
+        news: list[dict[str, Any]] = []
+        with self._noting_errors():
+            # A bundle may have brought a shield: it counts only the intervals it was asked in.
+            news = events_of(self.strategy)[self._known_events :]
+        if self._steps_in:
+            decision = self._step_in()
+        self.events += ({**event, "interval": self._interval} for event in news)
+        self._known_events += len(news)
         self._interval += 1
-        if self._stepped_in:
-            decision = Decision.of(self.fallback)
-            overrule(self.strategy, decision)
         self._acting = decision
         return decision
+
+    def _step_in(self) -> Decision:
+        """Return the fallback, and let the strategy know."""
+        decision, acts = Decision.of(self.fallback), self.fallback.label
+        with self._noting_errors():
+            overrule(self.strategy, decision)
+        rows = self.explanation.items()
+        self.explanation = {name: {**row, "chosen": float(name == acts)} for name, row in rows}
+        self.fires, self._steps_in = True, False
+        return decision
+
+    @contextmanager
+    def _noting_errors(self) -> Iterator[None]:
+        """Have the fallback act after an exception, in this decision or the next."""
+        try:
+            yield
+        except Exception as error:
+            # Broad on purpose: a run of hours outlives any bug in its strategy. Nothing is hidden:
+            # the text is in the events, and interrupts are no Exception.
+            self._note("error", f"{type(error).__name__}: {error}")
+
+    def _is_exceeded(self, raw: Mapping[str, float]) -> bool:
+        """Return whether the interval's largest KL is too large, and compression's doing."""
+        is_old = raw.get("kl_is_new") == 0.0  # who does not say so, as a test may, measured it
+        exceeds = raw["kl_max_nats"] > self.threshold_nats and not is_old
+        return exceeds and not (self._holds_fallback() or self._is_stale(raw))
 
     def _holds_fallback(self) -> bool:
         """Return whether nothing but the fallback was decided last."""
@@ -192,17 +222,20 @@ class Shielded:
     def overruled(self, decision: Decision) -> None:
         """Let the strategy know what acts instead."""
         self._acting = decision
-        overrule(self.strategy, decision)
+        with self._noting_errors():
+            overrule(self.strategy, decision)
 
     def rejected(self, spec: CompressionSpec) -> None:
         """Let the strategy know what cannot be built."""
-        reject(self.strategy, spec)
+        with self._noting_errors():
+            reject(self.strategy, spec)
 
-    def _note(self, features: Features, cause: str, value: float | str) -> None:
+    def _note(self, cause: str, value: float | str) -> None:
+        self._steps_in = True
         self.events.append(
             {
                 "interval": self._interval,
-                "seconds": features.raw["seconds"],
+                "seconds": self._seconds,
                 "cause": cause,
                 "value": value,
                 "spec": self.fallback.to_json(),

@@ -16,9 +16,10 @@ class KLIndicator:
     """How far what acts is from the learner, in nats: the paper's main indicator (eq. 5).
 
     The total (mean, variance, max) is KL(learner || actor) over every state of every rollout, from
-    the logits that the engines produced. Two things make it up, which are measured apart on sampled
-    states: compression (the learner against what was published of the same weights) and staleness
-    (the learner against its own weights one publication earlier). While what was decided waits to
+    the logits that the engines produced; `kl_is_new` is 0 where the interval measured none of them,
+    and these are the last ones. Two things make it up, which are measured apart on sampled states:
+    compression (the learner against what was published of the same weights) and staleness (the
+    learner against its own weights one publication earlier). While what was decided waits to
     be admitted, `waiting_kl_nats` is the KL of its main spec; NaN where that does not wait, or is
     not known yet. `mix_kl_nats` is the total over what the first spec of a decision acted; NaN
     where that acted nothing. `compression_kl_is_new` is 1 where the interval measured anything that
@@ -29,6 +30,7 @@ class KLIndicator:
         "kl_mean_nats",
         "kl_var",
         "kl_max_nats",
+        "kl_is_new",
         "mix_kl_nats",
         "waiting_kl_nats",
         "compression_kl_is_new",
@@ -65,6 +67,7 @@ class KLIndicator:
             "kl_mean_nats": report.kl_mean_nats,
             "kl_var": report.kl_var,
             "kl_max_nats": report.kl_max_nats,
+            "kl_is_new": float(bool(report.acted_kl_nats)),
             "mix_kl_nats": report.acted_kl_nats.get(first, math.nan),
             "waiting_kl_nats": math.nan if waiting is None else waiting,
             "compression_kl_is_new": float(is_new),

@@ -64,13 +64,37 @@ def specs_of(strategy: Strategy) -> tuple[CompressionSpec, ...]:
 
 
 def needs_of(strategy: Strategy) -> frozenset[str]:
-    """Return the raw indicators without which a strategy can never act."""
-    return frozenset(getattr(strategy, "needs", ()))
+    """Return the raw indicators without which a strategy can never act.
+
+    Raises:
+        UserError: a strategy of the user's own names them in another form.
+    """
+    with own_errors("needs of strategy", strategy):
+        needs = getattr(strategy, "needs", ())
+        names = None if isinstance(needs, str) else tuple(needs)  # a word is read as its letters
+        if names is None or not all(isinstance(name, str) for name in names):
+            raise TypeError(f"it must be a collection of indicators' names, got {needs!r}")
+    return frozenset(names)
 
 
 def fires(strategy: Strategy) -> bool:
-    """Whether a strategy was away from rest in its last decision; one that does not say was."""
-    return bool(getattr(strategy, "fires", True))
+    """Whether a strategy was away from rest in its last decision; one that does not say was.
+
+    Raises:
+        UserError: a strategy of the user's own raised something.
+    """
+    with own_errors("fires of strategy", strategy):
+        return bool(getattr(strategy, "fires", True))
+
+
+def declares(strategy: Strategy, attribute: str) -> bool:
+    """Return whether a strategy has one of the attributes that are optional.
+
+    Raises:
+        UserError: a strategy of the user's own raised something.
+    """
+    with own_errors(f"{attribute} of strategy", strategy):
+        return hasattr(strategy, attribute)
 
 
 def events_of(strategy: Strategy) -> list[dict[str, Any]]:

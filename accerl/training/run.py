@@ -19,6 +19,7 @@ from accerl.monitor.strategy import (
     check_students,
     check_times,
     decide,
+    declares,
     events_of,
     explanation_of,
     reset,
@@ -252,7 +253,7 @@ def _drive(episode: Episode, strategy: Strategy, score: Score) -> Iterator[Inter
         why = explanation_of(strategy)
         _, report = episode.step(decision)
         tell_rejected(strategy, report.events)
-        if hasattr(strategy, "events"):
+        if declares(strategy, "events"):
             events = {"strategy_events": float(len(events_of(strategy)))}  # so far
             report = replace(report, indicators={**report.indicators, **events})
         score.update(report)

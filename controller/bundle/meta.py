@@ -14,9 +14,8 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import accerl
 from accerl.errors import UserError
-from controller.objective import num_intervals
+from controller.objective import TIERS, num_intervals
 
-TIERS = ("analytic", "virtual", "real")
 Row = TypeVar("Row")
 
 

@@ -86,7 +86,7 @@ class ServedStrategy:
 
     @property
     def fires(self) -> bool:
-        """Whether its shield stepped in."""
+        """Whether it is away from rest: always; neither indicator nor schedule has such a state."""
         return fires(self.strategy)
 
     def to_json(self) -> dict[str, Any]:

@@ -7,9 +7,9 @@ is in two splits, the test's latency profiles are in no other, and one of valida
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from accerl.config import RunConfig
 from accerl.envs import make_envs
@@ -24,7 +24,7 @@ from accerl.runtime.run import InnerRun
 from accerl.spec import CompressionSpec
 from controller.env.compatibility import incompatibility
 from controller.env.references import load_reference
-from controller.objective import GameReference, num_intervals
+from controller.objective import TIERS, GameReference, num_intervals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +38,8 @@ class Instance:
         UserError: horizon and interval do not fit.
     """
 
+    not_in_json: ClassVar[tuple[str, ...]] = ("latency", "base")
+    """fields that are no plain data"""
     game: str
     profile: str = ""
     """name of the latency profile"""
@@ -120,13 +122,11 @@ class Instance:
 
     def to_json(self) -> dict[str, Any]:
         """Return all that is plain data."""
-        data = {name: value for name, value in vars(self).items() if name not in _NOT_IN_JSON}
+        names = [item.name for item in fields(self) if item.name not in self.not_in_json]
+        data = {name: getattr(self, name) for name in names}
         if not self.first_interval_seconds:  # the results that studies have saved know of none
             del data["first_interval_seconds"]
         return {**data, "fp32_returns": list(self.fp32_returns)}
-
-
-_NOT_IN_JSON = ("latency", "base")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +169,6 @@ EVAL_EPISODES = 8
 itself where episodes are long, and what is saved pays for seeds, which tell more"""
 INTERVALS = 12
 """decisions per episode"""
-TIERS = ("analytic", "virtual", "real")
 
 
 def find_split(name: str) -> Split:

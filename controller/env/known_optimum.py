@@ -7,6 +7,7 @@ for finding out whether what trains them works.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from accerl.presets import load_preset
 from accerl.runtime.run import InnerRun
@@ -23,6 +24,7 @@ HORIZON_SECONDS, INTERVAL_SECONDS = 60.0, 3.0
 class KnownOptimum(Instance):
     """A game of `controller.analytic.model`; every spec can act in it."""
 
+    not_in_json: ClassVar[tuple[str, ...]] = (*Instance.not_in_json, "model")
     model: AnalyticConfig
     tier: str = "analytic"
 

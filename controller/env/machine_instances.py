@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from accerl.config import RunConfig
 from accerl.runtime.conditions import UNCHANGING, Conditions, draw_conditions
@@ -72,6 +72,7 @@ PIXEL_LEARNERS = ("net1", "original")
 class MachineInstance(Instance):
     """A drawn game on a machine with a latency profile; `make_run` takes microseconds."""
 
+    not_in_json: ClassVar[tuple[str, ...]] = (*Instance.not_in_json, "fidelity")
     fidelity: GameFidelity
     """how the game is learned"""
     number: int | None = None

@@ -8,8 +8,9 @@ from typing import Any
 from accerl.errors import UserError, did_you_mean
 from controller.actions import Actions, find_actions
 from controller.env.control_env import CompressionControlEnv
-from controller.env.instances import TIERS, Instances, split_instances
+from controller.env.instances import Instances, split_instances
 from controller.env.machine_instances import DrawnInstances
+from controller.objective import TIERS
 
 
 def make_env(

@@ -115,9 +115,12 @@ class FidelityBelief:
         self._log_kl.observe(self._places[spec], value, self.prior.kl_noise)
 
     def observe_acting(self, spec: CompressionSpec, raw: Mapping[str, float]) -> None:
-        """Learn from an interval in which a spec acted: divergence, lag, and effective samples."""
+        """Learn from an interval in which a spec acted: divergence, lag, and effective samples.
+
+        Where KL was not measured, both are what was known before, and nothing is learned again.
+        """
         total, lag, share = raw["kl_mean_nats"], raw["policy_lag"], raw["ess_fraction"]
-        if not 0.0 <= total < math.inf:
+        if raw.get("kl_is_new") == 0.0 or not 0.0 <= total < math.inf:
             return
         own = 0.0 if is_free(spec) else math.exp(self.log_kl(spec).mean)
         self._stale_nats, self._lag = max(total - own, 0.0), lag

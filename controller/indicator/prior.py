@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from accerl.errors import UserError, did_you_mean
+from accerl.monitor.strategies.checks import is_number
 from accerl.spec import CompressionSpec
 
 if TYPE_CHECKING:
@@ -103,13 +104,13 @@ class Prior:
         """Read a prior.
 
         Raises:
-            UserError: a field is unknown or no number.
+            UserError: a field is unknown or no finite number.
         """
         known = [item.name for item in fields(cls)]
         for name, value in data.items():
             if name not in known:
                 raise UserError(f"prior: there is no {name!r}; {did_you_mean(name, known)}")
-            if isinstance(value, bool) or not isinstance(value, int | float):
+            if not is_number(value):
                 raise UserError(f"prior: {name} must be a number, got {value!r}")
         return cls(**{name: float(value) for name, value in data.items()})
 

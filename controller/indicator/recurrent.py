@@ -103,6 +103,8 @@ class RecurrentIndicator:
         self._offered = tuple(dict.fromkeys((IDENTITY, *specs)))
         self.specs = self._offered
         """what it may act with in this run"""
+        self._bound = self.specs
+        """what it began to choose from; some may have turned out not to be built"""
         self.reset()
 
     def bind(self, config: RunConfig, times: LatencyProfile | None) -> None:
@@ -114,9 +116,11 @@ class RecurrentIndicator:
         self.specs = possible(config, times, self._offered)
         if not self.specs:
             raise UserError("recurrent: this run can act with none of its specs")
+        self._bound = self.specs
 
     def reset(self) -> None:
         """Forget the last run."""
+        self.specs = self._bound
         self._state = torch.zeros(self.memory.hidden)
         self._acting: Decision | None = None
 
@@ -168,5 +172,7 @@ class RecurrentIndicator:
         try:
             specs = [CompressionSpec.from_json(spec) for spec in params["specs"]]
             return cls(SpecMemory.from_json(params["memory"]), specs)
-        except (KeyError, TypeError) as error:
+        except KeyError as error:
             raise UserError(f"recurrent: its parameters lack {error}") from error
+        except (AttributeError, TypeError) as error:
+            raise UserError(f"recurrent: its parameters are not of its kind ({error})") from error

@@ -48,7 +48,7 @@ class IndicatorSettings:
     """What the indicator is told and does not learn.
 
     Raises:
-        UserError: a number lies outside what is allowed, or there is nothing to choose.
+        UserError: a number lies outside what is allowed.
     """
 
     specs: tuple[CompressionSpec, ...]
@@ -99,6 +99,8 @@ class AdvancedIndicator:
         self.scorer, self.prior, self.settings = scorer, prior, settings
         self.specs = settings.specs
         """what it may act with in this run"""
+        self._bound = self.specs
+        """what it began to choose from; some may have turned out not to be built"""
         self.explanation: dict[str, dict[str, float]] = {}
         """why the last decision was made: numbers by candidate's label"""
         self._config: RunConfig | None = None
@@ -121,6 +123,7 @@ class AdvancedIndicator:
         self._times = times if self.settings.uses_predictions else None
         if times is not None and times.has(IDENTITY):  # of the others nobody knows what they save
             self.specs = tuple(spec for spec in self.specs if times.has(spec))
+        self._bound = self.specs
 
     def reset(self) -> None:
         """Believe what the prior says.
@@ -130,6 +133,7 @@ class AdvancedIndicator:
         """
         if self._config is None:
             raise UserError("indicator: bind it to a run before it decides (`strategy.bind`)")
+        self.specs = self._bound
         self._speed = SpeedBelief(
             self._config,
             self._times,

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SERVED = 0.5
 """share of an interval that a spec must have acted in for the KL measured there to be its own"""
+THROUGHOUT = 0.95
+"""from this share on, rollouts in which a network has diverged are its own"""
 
 
 @dataclass
@@ -42,7 +44,8 @@ class AdviseKLCapStrategy(HandSetStrategy):
     the machine's latency profile predicts, so the rule reads the machine. KL is
     KL(learner || what was published of the same weights), measured while a spec acts, or waits to
     be admitted at the end of an interval. What has never acted is tried; what exceeded the cap is
-    tried again after a share of the horizon. If all have exceeded it, the closest one acts.
+    tried again after a share of the horizon. If all have exceeded it, the closest one acts; of
+    those that have diverged, the last.
 
     Raises:
         UserError: a parameter lies outside what is allowed.
@@ -70,17 +73,18 @@ class AdviseKLCapStrategy(HandSetStrategy):
         """Return the fastest spec that is not known to exceed the cap."""
         raw, known = features.raw, self._measured
         self._note(raw)
-        if math.isnan(raw["kl_mean_nats"]) and known.acting is not None:  # a network has diverged
-            known.kl_nats[known.acting] = math.inf
-            known.exceeded_seconds[known.acting] = raw["seconds"]
+        own = raw["served_share"] >= THROUGHOUT and raw.get("kl_is_new") != 0.0
+        if own and not math.isfinite(raw["kl_mean_nats"]):  # a network has diverged
+            self._credit(math.inf, raw["seconds"])
         wait = self.retry_fraction * raw["horizon_seconds"] - SECONDS_EPSILON
         allowed = (
             place
             for place in range(len(self.specs))
             if raw["seconds"] - known.exceeded_seconds.get(place, -math.inf) >= wait
         )
-        closest = min(range(len(self.specs)), key=lambda at: known.kl_nats.get(at, math.inf))
-        known.acting = next(allowed, closest)
+        known.acting = next(allowed, None)
+        if known.acting is None:
+            known.acting = self._closest()
         return Decision.of(self.specs[known.acting])
 
     def overruled(self, decision: Decision) -> None:
@@ -97,21 +101,39 @@ class AdviseKLCapStrategy(HandSetStrategy):
 
     def _note(self, raw: Mapping[str, float]) -> None:
         """Credit the indicator to what acted, if it was sampled and is of that."""
-        known, kl_nats, seconds = self._measured, raw["compression_kl_nats"], raw["seconds"]
+        known, kl_nats = self._measured, raw["compression_kl_nats"]
         is_new = raw["compression_kl_is_new"] > 0.0
         share = raw["served_share"]
         # Where the learner used no rollout, what is new is of what was decided.
-        if not (share >= SERVED or (is_new and math.isnan(share))):
+        if share >= SERVED or (is_new and math.isnan(share)):
+            kl_nats = math.inf if math.isnan(kl_nats) else kl_nats  # a network has diverged
+        else:
             kl_nats = raw["waiting_kl_nats"]
-            is_new = kl_nats != known.waiting_kl_nats  # it keeps its value until the next delivery
+            # It keeps its value until the next delivery, and is NaN where nobody knows.
+            is_new = kl_nats != known.waiting_kl_nats and not math.isnan(kl_nats)
         known.waiting_kl_nats = raw["waiting_kl_nats"]
-        if known.acting is None or not is_new or math.isnan(kl_nats):
+        if is_new:
+            self._credit(kl_nats, raw["seconds"])
+
+    def _credit(self, kl_nats: float, seconds: float) -> None:
+        """Remember a KL of what acts, if that is one of `specs`."""
+        known = self._measured
+        if known.acting is None:
             return
         known.kl_nats[known.acting] = kl_nats
         if kl_nats > self.cap_nats:
             known.exceeded_seconds[known.acting] = seconds
         else:
             known.exceeded_seconds.pop(known.acting, None)
+
+    def _closest(self) -> int:
+        """Return the place of the smallest KL; of what diverged the last, which can be built."""
+        known, places = self._measured, range(len(self.specs))
+        closest = min(places, key=lambda at: known.kl_nats.get(at, math.inf))
+        if known.kl_nats.get(closest, math.inf) < math.inf:
+            return closest
+        built = [at for at in places if known.exceeded_seconds.get(at) != math.inf]
+        return max(built or places)
 
     @classmethod
     def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:

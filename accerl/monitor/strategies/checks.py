@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TypeGuard
 
 from accerl.errors import UserError, require
 from accerl.spec import CompressionSpec
@@ -22,6 +23,16 @@ def require_pair(strategy: str, one: str, first: object, other: str, second: obj
         raise UserError(f"strategy {strategy}: {one} and {other} are the same spec")
 
 
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value is a finite number that a float can hold; true and false are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        return False
+
+
 def require_number(
     strategy: str,
     name: str,
@@ -35,13 +46,7 @@ def require_number(
     bounds = [f"at least {at_least}"] * (at_least > -math.inf)
     bounds += [f"above {above}"] * (above > -math.inf)
     bounds += [f"at most {at_most}"] * (at_most < math.inf)
-    allowed = (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and at_least <= value <= at_most
-        and value > above
-    )
+    allowed = is_number(value) and at_least <= value <= at_most and value > above
     rule = f"must be a number {' and '.join(bounds)}".rstrip()
     require(allowed, f"strategy {strategy}: {name}", rule, value)
 

@@ -14,6 +14,8 @@ from accerl.monitor.strategy import (
     Strategy,
     bind_rule,
     decide,
+    declares,
+    events_of,
     explanation_of,
     fires,
     needs_of,
@@ -49,6 +51,10 @@ class FirstThatFires(HandSetStrategy):
     rules: tuple[Strategy, ...] = field(
         metadata={"example": '[{"name": "kl-threshold"}, {"name": "linear-kl"}]'}
     )
+    _heard: list[tuple[int, dict[str, Any]]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+    """what happened in this run, and to which rule, by its place"""
 
     def __post_init__(self) -> None:
         if not isinstance(self.rules, tuple | list) or not self.rules:
@@ -71,13 +77,33 @@ class FirstThatFires(HandSetStrategy):
 
     @property
     def specs(self) -> tuple[CompressionSpec, ...]:
-        """The specs that the rules declare, each once."""
+        """The specs that the rules declare, each once.
+
+        Raises:
+            AttributeError: one of them declares none, so the whole may act with anything.
+        """
+        if not all(declares(rule, "specs") for rule in self.rules):
+            raise AttributeError("specs: one of the rules does not say what it may act with")
         return tuple(dict.fromkeys(spec for rule in self.rules for spec in specs_of(rule)))
 
     @property
     def fires(self) -> bool:
         """Whether one of the rules fired."""
         return any(map(fires, self.rules))
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What happened to the rules that say so, in the order in which it became known.
+
+        Raises:
+            AttributeError: none of them says.
+        """
+        if not any(declares(rule, "events") for rule in self.rules):
+            raise AttributeError("events: none of the rules says what happens to it")
+        for place, rule in enumerate(self.rules):
+            known = sum(at == place for at, _ in self._heard)
+            self._heard.extend((place, event) for event in events_of(rule)[known:])
+        return [event for _, event in self._heard]
 
     @property
     def explanation(self) -> dict[str, dict[str, float]]:
@@ -91,6 +117,7 @@ class FirstThatFires(HandSetStrategy):
 
     def reset(self) -> None:
         """Reset every rule."""
+        self._heard.clear()
         for rule in self.rules:
             reset(rule)
 

@@ -41,6 +41,13 @@ def test_the_paper_s_indicators_have_their_units() -> None:
     assert raw["entropy_fraction"] == pytest.approx(0.5)
 
 
+def test_a_kl_that_an_interval_did_not_measure_is_not_new() -> None:
+    measured = {"acted_kl_nats": {INT8: 0.01}}
+    assert raw_after(measured)["kl_is_new"] == 1.0
+    assert raw_after(measured, {})["kl_is_new"] == 0.0
+    assert math.isnan(raw_after()["kl_is_new"])
+
+
 def test_a_game_with_one_action_has_no_share_of_entropy() -> None:
     monitor = Monitor(num_actions=1, horizon_seconds=100.0)
     monitor.start()

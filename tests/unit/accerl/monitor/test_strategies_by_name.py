@@ -99,6 +99,7 @@ def test_a_label_tells_what_is_not_the_default(
         ("kl-threshold", {"_switch": 1}, "unknown parameter '_switch'"),
         ("kl-threshold", {"threshold_nats": -1.0}, r"threshold_nats must be .* at least 0.0, got"),
         ("kl-threshold", {"threshold_nats": math.nan}, "threshold_nats must be a number"),
+        ("kl-threshold", {"threshold_nats": 10**400}, "threshold_nats must be a number"),
         ("kl-threshold", {"threshold_nats": True}, "threshold_nats must be a number"),
         ("kl-threshold", {"threshold_nats": "14"}, "threshold_nats must be a number"),
         ("kl-threshold", {"indicator": "kl_max"}, "did you mean 'kl_max_nats'"),

@@ -190,3 +190,52 @@ def test_a_spec_that_cannot_be_built_is_never_tried_again() -> None:
     for seconds in (1.0, 20.0, 55.0):
         found = composed.decide(made_up_features(seconds=seconds, served_share=0.0))
         assert found.main == INT8
+
+
+DIVERGED = {"kl_mean_nats": math.nan, "compression_kl_nats": math.nan}
+
+
+@pytest.mark.parametrize("specs", [(NET3, IDENTITY), (NET3, INT8, IDENTITY)])
+def test_only_what_diverged_is_left_for_it(specs: tuple[CompressionSpec, ...]) -> None:
+    """Its last rollouts are used while the next spec acts already, and NaN may be an old value."""
+    strategy = AdviseKLCapStrategy(specs=specs, cap_nats=0.1)
+    strategy.reset()
+    timeline = [
+        {},
+        DIVERGED | {"served_share": 1.0, "compression_kl_is_new": 1.0},
+        {"kl_mean_nats": math.nan, "served_share": 0.9, "kl_is_new": 1.0},
+        {"kl_mean_nats": math.nan, "served_share": 1.0, "kl_is_new": 0.0},
+        {"kl_mean_nats": math.nan, "served_share": math.nan},
+        {"kl_mean_nats": 0.01, "served_share": 1.0, "kl_is_new": 1.0},
+    ]
+    horizon = {"horizon_seconds": 600.0, "compression_kl_nats": 0.0, "compression_kl_is_new": 1.0}
+    found = [
+        strategy.decide(made_up_features(seconds=10.0 * step, **horizon | known)).main
+        for step, known in enumerate(timeline)
+    ]
+    assert found == [NET3, *[specs[1]] * 5]
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"kl_mean_nats": math.nan, "served_share": 0.95},
+        {"kl_mean_nats": math.inf, "served_share": 1.0},
+        DIVERGED | {"compression_kl_is_new": 1.0, "served_share": 0.5},
+    ],
+)
+def test_what_diverged_is_left(known: dict[str, float]) -> None:
+    strategy = AdviseKLCapStrategy(specs=(NET3, IDENTITY), cap_nats=0.1)
+    strategy.reset()
+    assert strategy.decide(made_up_features()).main == NET3
+    assert strategy.decide(made_up_features(seconds=1.0, **known)).main == IDENTITY
+
+
+def test_where_all_have_diverged_the_mildest_acts_that_can_be_built() -> None:
+    strategy = AdviseKLCapStrategy(specs=(NET3, INT8, BF16, IDENTITY), cap_nats=0.1)
+    strategy.reset()
+    strategy.decide(made_up_features())
+    reject(strategy, IDENTITY)
+    known = DIVERGED | {"served_share": 1.0}
+    found = [strategy.decide(made_up_features(seconds=at, **known)).main for at in (1.0, 2.0, 3.0)]
+    assert found == [INT8, BF16, BF16]

@@ -18,7 +18,15 @@ from accerl.monitor.strategies import (
     ThreeStageStrategy,
     make_strategy,
 )
-from accerl.monitor.strategy import Strategy, needs_of, overrule, specs_of
+from accerl.monitor.strategy import (
+    Strategy,
+    check_needs,
+    declares,
+    events_of,
+    needs_of,
+    overrule,
+    specs_of,
+)
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 INT8, BF16 = CompressionSpec(bits=8), CompressionSpec(bits=16)
@@ -117,16 +125,83 @@ def test_a_rule_that_is_broken_is_named_at_its_first_decision() -> None:
         overrule(strategy, Decision.of(NET3))
 
 
+class Unreadable(Own):
+    """A strategy whose optional attributes cannot be read."""
+
+    @property
+    def fires(self) -> bool:
+        raise ValueError("boom")
+
+    events = specs = fires
+
+
+@pytest.mark.parametrize("needs", [5, "kl_mean_nats", ("kl_mean_nats", 5), [["kl_mean_nats"]]])
+def test_needs_that_are_no_names_are_named_in_one_line(needs: Any) -> None:
+    strategy: Any = Own()
+    strategy.needs = needs
+    with pytest.raises(UserError, match="needs of strategy Own: TypeError"):
+        check_needs(FirstThatFires((strategy, FixedStrategy())), 1)
+
+
+@pytest.mark.parametrize("attribute", ["fires", "events", "specs"])
+def test_an_attribute_that_cannot_be_read_is_named_in_one_line(attribute: str) -> None:
+    with pytest.raises(UserError, match=f"{attribute} of strategy Unreadable: ValueError: boom"):
+        declares(Unreadable(), attribute)
+    if attribute == "fires":
+        with pytest.raises(UserError, match="fires of strategy Unreadable: ValueError: boom"):
+            FirstThatFires((Unreadable(), Own())).decide(made_up_features())
+
+
 def test_a_users_strategy_is_told_by_its_path() -> None:
     own = FirstThatFires((Own(), FixedStrategy())).to_json()["params"]["rules"][0]
     assert own == {"name": f"{__name__}:Own"}
 
 
 def test_a_composition_declares_what_its_rules_do() -> None:
-    strategy = FirstThatFires((alarms(), FixedStrategy(INT8), Own()))
+    strategy = FirstThatFires((alarms(), FixedStrategy(INT8)))
     assert specs_of(strategy) == (INT8, BF16, SPARSE, IDENTITY)
     assert needs_of(strategy) == {"learner_return", "actor_return"}
     assert needs_of(FirstThatFires((Own(), KLThresholdStrategy()))) == frozenset()
+
+
+class Counting(Own):
+    """A strategy that notes some of its decisions."""
+
+    def __init__(self, name: str, *noted: int) -> None:
+        self.name, self.noted = name, noted
+        self.reset()
+
+    def reset(self) -> None:
+        self.decided, self.events = 0, list[dict[str, Any]]()
+
+    def decide(self, features: object) -> Decision:
+        self.decided += 1
+        self.events += [{self.name: self.decided}] * (self.decided in self.noted)
+        return super().decide(features)
+
+
+def test_a_composition_says_what_happens_to_its_rules() -> None:
+    strategy = FirstThatFires((Counting("first", 2, 3), alarms(), Counting("last", 1, 3)))
+    for _ in range(2):
+        strategy.reset()
+        told = []
+        for _ in range(3):
+            strategy.decide(made_up_features())
+            told.append(events_of(strategy))
+        assert told[-1] == [{"last": 1}, {"first": 2}, {"first": 3}, {"last": 3}]
+        assert [len(events) for events in told] == [1, 2, 4]
+    assert not declares(alarms(), "events")  # nothing ever happens to these rules
+
+
+class TestUndeclaring(StrategyCompliance):
+    def make(self) -> Strategy:
+        return FirstThatFires((alarms(), Own()))
+
+
+def test_a_composition_with_a_rule_that_may_act_with_anything_may_do_so() -> None:
+    strategy = FirstThatFires((FirstThatFires((alarms(), Own())), FixedStrategy(INT8)))
+    assert not declares(strategy, "specs")
+    assert specs_of(strategy) == ()
 
 
 def test_a_composition_of_nothing_new_decides_like_its_rule() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -108,3 +109,11 @@ def test_mistakes() -> None:
         DrawnInstances("trains")
     with pytest.raises(IndexError):
         DrawnInstances("train")[-1]
+
+
+def test_what_an_instance_saves_of_itself_is_plain_data_whatever_was_worked_out() -> None:
+    instance = DrawnInstances("validation")[3]
+    saved = instance.to_json()
+    assert instance.has(INT8)  # works out the pace
+    assert json.loads(json.dumps(instance.to_json())) == saved
+    assert (saved["number"], saved["tier"]) == (3, "analytic")

@@ -237,6 +237,9 @@ def test_priors_are_read_as_they_were_written_and_nonsense_is_refused() -> None:
         Prior.from_json({"costs": 1.0})
     with pytest.raises(UserError, match="cost must be a number"):
         Prior.from_json({"cost": "1"})
+    for given in (10**400, float("nan")):
+        with pytest.raises(UserError, match="kl_base must be a number"):
+            Prior.from_json({"kl_base": given})
     with pytest.raises(UserError, match="cost must be positive"):
         Prior(cost=0.0)
 

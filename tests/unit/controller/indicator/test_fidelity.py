@@ -86,6 +86,17 @@ def test_no_number_of_effective_samples_makes_the_cost_of_divergence_certain() -
     assert belief.log_cost.mean == pytest.approx(halfway, abs=0.02)
 
 
+def test_what_an_interval_did_not_measure_is_not_learned_again() -> None:
+    belief = make_fidelity()
+    seen = raw(kl_mean_nats=0.1, policy_lag=3.0, ess_fraction=0.5)
+    belief.observe_acting(INT8, seen | {"kl_is_new": 1.0})
+    known = belief.log_cost, belief.divergence(INT8, 3.0)
+    belief.observe_acting(INT8, seen | {"kl_is_new": 0.0, "policy_lag": 9.0})
+    assert (belief.log_cost, belief.divergence(INT8, 3.0)) == known
+    belief.observe_acting(INT8, seen)  # who does not say so measured it
+    assert belief.log_cost.sd < known[0].sd
+
+
 @pytest.mark.parametrize(("spec", "kl_nats"), [(INT8, 0.002), (NET3, 0.15)])
 def test_the_doubt_about_efficiency_is_that_of_kl_and_cost(
     spec: CompressionSpec, kl_nats: float

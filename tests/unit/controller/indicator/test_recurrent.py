@@ -81,6 +81,10 @@ def test_only_what_the_run_can_act_with_is_chosen() -> None:
     config = replace(tiny_catch(), network="net2")
     indicator.bind(config, INSTANCE.latency)
     assert indicator.specs == (IDENTITY, INT8)
+    indicator.rejected(INT8)
+    assert indicator.specs == (IDENTITY,)
+    indicator.reset()  # another run may build it
+    assert indicator.specs == (IDENTITY, INT8)
 
 
 def test_json_is_read_as_it_was_written() -> None:
@@ -98,6 +102,9 @@ def test_json_is_read_as_it_was_written() -> None:
     ("damage", "message"),
     [
         (lambda params: params.pop("specs"), "lack 'specs'"),
+        (lambda params: params.update(specs=5), "not of its kind"),
+        (lambda params: params.update(memory=None), "not of its kind"),
+        (lambda params: params.update(memory="x", specs=[]), "not of its kind"),
         (lambda params: params["memory"]["weights"].pop("linear"), "weights do not fit"),
         (lambda params: params["memory"].update(hidden=7), "weights do not fit"),
         (lambda params: params["memory"].update(features_version=2), "features of version 2"),
