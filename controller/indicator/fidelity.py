@@ -38,6 +38,8 @@ TYPICAL = 1.0 / 3.0
 """how decided a policy is at which `Prior.log_kl` is what it says"""
 LEAST_DECIDED = 0.05
 """below it a small KL says nothing: copies of an untrained network are as even as it is"""
+DIVERGED_NATS = 14.0
+"""what a KL of what acted counts as that is not finite: far off, as the paper's threshold is"""
 _FP32_LOG_KL = Estimate(math.log(SMALLEST_KL_NATS), 0.0)
 
 
@@ -100,11 +102,14 @@ class FidelityBelief:
         if share >= 0.0:  # not so where the learner used nothing
             self._decided = 1.0 - min(share, 1.0)
 
-    def observe_kl(self, spec: CompressionSpec, kl_nats: float) -> None:
+    def observe_kl(self, spec: CompressionSpec, kl_nats: float, *, acted: bool = False) -> None:
         """Learn from a measured KL of compression.
 
-        What is not finite says nothing, nor does a small one of a policy that decides nothing yet.
+        A small one of a policy that decides nothing yet says nothing, nor does what is not finite,
+        unless the spec acted: then a network has diverged.
         """
+        if acted and not math.isfinite(kl_nats):
+            kl_nats = DIVERGED_NATS
         if is_free(spec) or not 0.0 <= kl_nats < math.inf:
             return
         value = math.log(max(kl_nats, SMALLEST_KL_NATS))
@@ -120,7 +125,10 @@ class FidelityBelief:
         Where KL was not measured, both are what was known before, and nothing is learned again.
         """
         total, lag, share = raw["kl_mean_nats"], raw["policy_lag"], raw["ess_fraction"]
-        if raw.get("kl_is_new") == 0.0 or not 0.0 <= total < math.inf:
+        if raw.get("kl_is_new") == 0.0 or total < 0.0:
+            return
+        if not math.isfinite(total):
+            self.observe_kl(spec, total, acted=True)
             return
         own = 0.0 if is_free(spec) else math.exp(self.log_kl(spec).mean)
         self._stale_nats, self._lag = max(total - own, 0.0), lag

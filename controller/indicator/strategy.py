@@ -235,7 +235,7 @@ class AdvancedIndicator:
             speed.skip(raw)
         if self._served and self.settings.uses_kl:
             if raw["compression_kl_is_new"] > 0.0:  # it keeps its value where nothing was sampled
-                self._fidelity.observe_kl(spec, raw["compression_kl_nats"])
+                self._fidelity.observe_kl(spec, raw["compression_kl_nats"], acted=True)
             if throughout:
                 self._fidelity.observe_acting(spec, raw)
         elif self.settings.uses_kl and raw["waiting_kl_nats"] != self._waiting_kl_nats:

@@ -117,12 +117,17 @@ def test_the_doubt_about_efficiency_is_that_of_kl_and_cost(
     assert believed.sd == pytest.approx(worlds.std(), rel=0.05)
 
 
-def test_a_kl_that_is_not_finite_says_nothing() -> None:
+@pytest.mark.parametrize("kl_nats", [math.inf, math.nan])
+def test_a_kl_that_is_not_finite_says_nothing_but_of_what_acted(kl_nats: float) -> None:
     belief = make_fidelity()
-    before = belief.log_kl(INT8)
-    for kl_nats in (math.inf, math.nan):
-        belief.observe_kl(INT8, kl_nats)
-        belief.observe_acting(INT8, raw(kl_mean_nats=kl_nats, policy_lag=3.0, ess_fraction=0.5))
+    before, seen = belief.log_kl(INT8), raw(kl_mean_nats=kl_nats, policy_lag=3.0, ess_fraction=0.5)
+    belief.observe_kl(INT8, kl_nats)
+    belief.observe_acting(IDENTITY, seen)
+    belief.observe_acting(INT8, seen | {"kl_is_new": 0.0})
     assert belief.log_kl(INT8) == before
     assert not belief.measured
+    belief.observe_acting(INT8, seen)
+    assert belief.measured == {INT8}
+    assert math.exp(belief.log_kl(INT8).mean) > 1.0
+    assert belief.log_cost == make_fidelity().log_cost
     assert math.isfinite(belief.log_efficiency(INT8, 3.0, 3.0).mean)

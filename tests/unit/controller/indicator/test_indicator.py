@@ -79,6 +79,22 @@ def test_a_spec_that_turns_out_to_be_far_from_the_learner_is_left() -> None:
     assert indicator.explanation[NET3.label]["kl_nats"] > 5.0
 
 
+@pytest.mark.parametrize(
+    "diverged",
+    [
+        {"compression_kl_nats": math.nan, "served_share": 0.6},  # before its rollouts are used
+        {"kl_mean_nats": math.nan, "served_share": 1.0},
+        {"kl_mean_nats": math.inf, "served_share": 1.0},
+    ],
+)
+def test_a_spec_that_diverges_is_left(diverged: dict[str, float]) -> None:
+    indicator = make_indicator("edge-8000", cap_nats=10.0)
+    assert indicator.decide(features()) == Decision.of(NET3)
+    assert indicator.decide(features(policy_lag=8.0, served_share=1.0)) == Decision.of(NET3)
+    made = [indicator.decide(features(policy_lag=8.0, **diverged)).main for _ in range(2)]
+    assert made[-1] != NET3
+
+
 def test_a_student_that_stays_far_away_is_not_waited_for() -> None:
     indicator = make_indicator("edge-8000", cap_nats=0.35)
     assert indicator.decide(features()) == Decision.of(NET3)
