@@ -111,18 +111,11 @@ def run_contest(
         study = Study(out, spent, seed, profiles, instances, executor, StepCosts(out), digest)
         with steps.step("reference", "Reference runs without compression"):
             study.instances = add_references(study)
-        where = storage or str(out / JOURNAL)
-        with steps.step("tuning", "Tuning the comparators (Optuna)"), storage_errors(where):
-            study.storage = open_storage(where)
-            tuned = tuned_entrants(study)
-        with steps.step("meta_training", "Meta-training the controller (policy gradient)"):
-            trained = train_all(study, [CONTROLLER, *(VARIANTS[each] for each in spent.variants)])
-            write_training(study, trained)
-            rivals = trained_rivals(study)
-        entrants = all_entrants(study, [*tuned, *rivals], trained)
+        others, trained = _learn(study, storage or str(out / JOURNAL), steps)
+        entrants = all_entrants(study, others, trained)
         if saved_only:
             study.budget = ended_early(study, entrants)
-            entrants = all_entrants(study, [*tuned, *rivals], trained)
+            entrants = all_entrants(study, others, trained)
         # Who makes no runs opens no seeds either.
         opened = [*read_list(out / OPENED)] if saved_only else open_test(out, digest)
         with steps.step("test", "Testing on held-out seeds and instances, paired by seed"):
@@ -135,6 +128,19 @@ def run_contest(
     html = _report(out, {**info, "test_opened": opened}, steps)
     console.print(f"  all of it took {(perf_counter() - started) / 60.0:.1f} minutes this time")
     return html
+
+
+def _learn(study: Study, storage: str, steps: Steps) -> tuple[list[Entrant], list[Trained]]:
+    """Tune and train the rivals, and the controllers; return both."""
+    with steps.step("tuning", "Tuning the comparators (Optuna)"), storage_errors(storage):
+        study.storage = open_storage(storage)
+        tuned = tuned_entrants(study)
+    with steps.step("meta_training", "Meta-training the controller (policy gradient)"):
+        variants = [VARIANTS[each] for each in study.budget.variants]
+        trained = train_all(study, [CONTROLLER, *variants])
+        write_training(study, trained)
+        rivals = trained_rivals(study)
+    return [*tuned, *rivals], trained
 
 
 def _export_title(budget: Budget) -> str:

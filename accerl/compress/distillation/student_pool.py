@@ -67,7 +67,7 @@ class StudentPool:
     def warm_up_updates(self, key: StudentKey | None, version: int) -> int:
         """Return how many updates `key` needs before it acts at publication `version`.
 
-        None if it acted last, or another process has distilled it within as many learner updates.
+        0 if it acted last, or if another process has distilled it within as many learner updates.
         """
         self._begin_publication(version)
         if key is None:
