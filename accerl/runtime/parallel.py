@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from time import perf_counter
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -22,6 +22,7 @@ from accerl.runtime.machine.memory import keep_freed_memory
 from accerl.runtime.machine.usage import CpuMeter, memory_by_name
 from accerl.runtime.parts import Parts, check_remade
 from accerl.runtime.process.supervise import Supervised, Supervisor
+from accerl.runtime.publishing.beside import Publishing
 from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.run import IntervalReport, Snapshot
@@ -39,55 +40,6 @@ LOOK_SECONDS = 1.0
 
 W = TypeVar("W", bound=Supervised)
 """a process beside the learner's"""
-
-
-class Publishing(Protocol):
-    """Whoever compresses, as the learner's process sees it."""
-
-    @property
-    def orders(self) -> PublicationOrders:
-        """What was asked for and published."""
-        ...
-
-    @property
-    def is_known(self) -> bool:
-        """Whether `state_dict` would be up to date."""
-        ...
-
-    @property
-    def worker(self) -> Supervised:
-        """The compressor."""
-        ...
-
-    @property
-    def is_working(self) -> bool:
-        """Whether the compressor has been asked for something that it has not finished."""
-        ...
-
-    @property
-    def following(self) -> Mapping[str, bool]:
-        """Which distillers, by name, have been shown weights and not said that they took them."""
-        ...
-
-    def after_update(self, rollout: Rollout) -> None:
-        """Record states; if the compressor has nothing to do, give it what there is."""
-        ...
-
-    def publish(self) -> None:
-        """Order a publication of the learner's weights, if the compressor has nothing to do."""
-        ...
-
-    def ask_state(self) -> None:
-        """Ask for what `state_dict` is to return."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return orders, and the compressor's state as it was last known."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state returned by `state_dict`; only before anything starts."""
-        ...
 
 
 class ParallelRun(ABC, Generic[W]):

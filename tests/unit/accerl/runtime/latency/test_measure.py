@@ -12,13 +12,9 @@ import pytest
 
 from accerl.errors import GameError, UserError
 from accerl.presets import load_preset
-from accerl.runtime.latency.measure import (
-    _Measuring,
-    _usual_batches,
-    measure_game,
-    measure_profile,
-)
+from accerl.runtime.latency.measure import _usual_batches, measure_game, measure_profile
 from accerl.runtime.latency.measure_acting import Acting
+from accerl.runtime.latency.measure_learning import Measuring
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
 from accerl.runtime.machine import cores
@@ -77,7 +73,7 @@ def test_what_an_environment_of_the_actor_raises_is_one_line(
     small = replace(config.compression, distill_batch=16)
     config = replace(config, compression=small).with_runtime(num_envs=8)
     # It goes on acting beside the learner, and comes as far as that step, on two cores alone.
-    monkeypatch.setattr("accerl.runtime.latency.measure.usable_cores", lambda: 2)
+    monkeypatch.setattr("accerl.runtime.latency.measure_learning.usable_cores", lambda: 2)
     with pytest.raises(GameError, match=r"^actor-0: .*the simulator crashed for good") as failed:
         measure_profile(config=config, specs=[IDENTITY], batches=(8,), networks=("net3",))
     assert "\n" not in str(failed.value)
@@ -134,7 +130,7 @@ def test_distilling_what_cannot_be_made_is_not_timed() -> None:
     refusing = SimpleNamespace(
         distill=lambda *_: 0, config=SimpleNamespace(distill_batch=4), states=range(4)
     )
-    measuring = object.__new__(_Measuring)
+    measuring = object.__new__(Measuring)
     vars(measuring).update(_compressor=refusing, _policy_net=None, spread={})
     assert measuring._time_distilling(IDENTITY) == math.ulp(0.0)
 
