@@ -17,11 +17,11 @@ from accerl.records import read_json
 
 ROOT = Path(__file__).parents[3]
 RIVALS = {
-    "fp32": "fp32",
-    "advise_kl_cap": "advise + KL cap, a rule that reads the machine",
-    "kl_threshold": "best KL-threshold rule, one for all",
+    "fp32": "fp32 (12 pairs)",
+    "advise_kl_cap": "advise + KL cap, which reads the machine",
+    "kl_threshold": "best KL threshold, one for all",
     "static": "best static spec, one for all",
-    "untrained": "itself without policy gradient (12 pairs)",
+    "thompson": "best bandit, Thompson (12 pairs)",
 }
 
 
@@ -56,7 +56,7 @@ def test_the_contest(rival: str, readme: str) -> None:
     assert f"| {RIVALS[rival]} | {shown} ({low} to {high}) |" in readme
     sentence = "the indicator's seconds to target over theirs (24 pairs):"
     assert sentence in readme
-    pairs = f"({found['clusters']} pairs)"
+    pairs = f"({found['clusters']} pairs"
     assert pairs in (RIVALS[rival] if "pairs" in RIVALS[rival] else sentence)
     assert f"on {len(found['ratio_by_game'])} instances of three games" in readme
 
