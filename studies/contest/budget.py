@@ -65,6 +65,8 @@ class Budget:
     instance_runs: int
     """that each search may spend on each instance, of what is tuned for instances by themselves;
     validation comes on top"""
+    rules_each: bool = True
+    """whether rules are tuned for instances too, not static specs alone"""
     tune_seeds: int
     validate_seeds: int
     finalists: int
@@ -263,7 +265,8 @@ CONTEST = {
         **_SMALL,
         **_RIVALS,
         variants=("evolution", "untrained", "recurrent"),
-        instance_runs=0,
+        instance_runs=24,
+        rules_each=False,
         held_out=held_out_pairs(NOT_SET_ON, NUMBERS["test"][24]),
         test_seeds=8,
         opened_seeds=49,

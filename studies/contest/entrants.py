@@ -105,8 +105,16 @@ def primary_names(budget: Budget) -> list[str]:
     names += ["advise + KL cap"] if ADVISE in kinds else []
     names += ["best bandit"] if "bandit" in kinds else []
     if budget.instance_runs:
-        names += ["best static spec of each instance", "best hand-set rule of each instance"]
+        names.append("best static spec of each instance")
+    if rules_tuned_each(budget):
+        names.append("best hand-set rule of each instance")
     return names + (["evolution strategies"] if "evolution" in budget.variants else [])
+
+
+def rules_tuned_each(budget: Budget) -> list[str]:
+    """Return the rules that are tuned for every instance by itself."""
+    each = budget.instance_runs > 0 and budget.rules_each
+    return [name for name in budget.entrants if each and name in RULES]
 
 
 def fp32() -> Entrant:
@@ -223,13 +231,12 @@ def tuned_entrants(study: Study) -> list[Entrant]:
             best = max(own, key=lambda item: item.score)
             found[found.index(best)] = replace(best, primary=True)
     if study.budget.instance_runs:
-        rules = [name for name in study.budget.entrants if name in RULES]
         found += [
             _per_instance(study, "static_each", "best static spec of each instance", [STATIC])
         ]
-        if rules:
-            label = "best hand-set rule of each instance"
-            found.append(_per_instance(study, "rule_each", label, rules))
+    if rules := rules_tuned_each(study.budget):
+        label = "best hand-set rule of each instance"
+        found.append(_per_instance(study, "rule_each", label, rules))
     study.core_seconds.save()
     return sorted(found, key=lambda item: not item.primary)
 

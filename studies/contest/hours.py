@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from accerl.spec import IDENTITY, CompressionSpec
 from controller.env.instances import Instance
 from studies.contest.budget import Budget
-from studies.contest.entrants import ADVISE, KINDS, RULES, STATIC
+from studies.contest.entrants import ADVISE, KINDS, STATIC, rules_tuned_each
 from studies.contest.plan import TRAINED
 from studies.contest.study import UNIT_RUNS
 from studies.contest.testing import CLOSEST
@@ -58,7 +58,7 @@ def _runs_by_itself(budget: Budget) -> int:
     """Return the runs on every instance of what is tuned for each by itself."""
     if not budget.instance_runs:
         return 0
-    rules = sum(name in RULES for name in budget.entrants)
+    rules = len(rules_tuned_each(budget))
     grid = len(budget.actions.all_specs) * budget.tune_seeds
     validated = (1 + rules) * budget.instance_finalists * budget.validate_seeds
     return grid + rules * budget.instance_runs + validated
@@ -70,8 +70,7 @@ def _test_seeds(budget: Budget) -> int:
     primary = len(kinds.intersection((STATIC, "threshold", ADVISE, "bandit")))
     evolution = EVOLUTION.name in budget.variants
     closest = 1 + len(kinds.intersection(CLOSEST))
-    if budget.instance_runs:
-        closest += 1 + any(name in RULES for name in budget.entrants)
+    closest += (budget.instance_runs > 0) + bool(rules_tuned_each(budget))
     few = 1 + ("bandit" in kinds) + evolution + len(budget.rivals)
     others = len(budget.entrants) - primary + len(budget.variants) - evolution
     others += bool(budget.held_out)  # the replay
