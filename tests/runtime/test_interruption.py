@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from accerl.checkpoint import has_checkpoint
 from accerl.records import read_json, read_metrics
+from accerl.training.run_folder import CHECKPOINT
 from tests.fixtures.command_line import call
 from tests.fixtures.runs.processes import alive, children, shared_memory, wait_for
 
@@ -33,8 +35,8 @@ class Started:
                 # A suite started in the background ignores SIGINT, and its children would too.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
-        metrics = out / "metrics.jsonl"
-        wait_for(lambda: metrics.is_file() and metrics.stat().st_size > 0, "a first interval")
+        # It comes after the first interval's record, and a run that has none cannot go on.
+        wait_for(lambda: has_checkpoint(out / CHECKPOINT), "a first checkpoint")
         assert self.process.poll() is None, self.stderr
         self.children = children(self.process.pid)
         self.segments = shared_memory(self.process.pid)
