@@ -20,6 +20,7 @@ import numpy as np
 
 from accerl.acting.rollout import release
 from accerl.compress.artifact import Artifact
+from accerl.errors import UserError
 
 if TYPE_CHECKING:
     from accerl.networks.graph_policy import Policy
@@ -140,7 +141,11 @@ class SharedBlock:
         """Make the bytes of `parts`, one behind the other, current; return how many they are."""
         size = sum(part.nbytes for part in parts)
         if size > self.capacity_bytes:
-            raise ValueError(f"publication of {size} bytes exceeds {self.capacity_bytes}")
+            raise UserError(
+                f"what is published has {size:,} bytes, and there is room for "
+                f"{self.capacity_bytes:,}, by the network's weights and buffers; make large "
+                "constants buffers of it, or use --runtime serial"
+            )
         which = (int(self._words[0]) + 1) % self._count
         head = self._words[1 + which * self._WORDS :][: self._WORDS]
         head[0] |= 1  # odd already if a writer was killed here

@@ -157,6 +157,12 @@ def count_macs(net: Policy) -> int:
     return counter.get_total_flops() // 2
 
 
+def count_bytes(net: nn.Module) -> int:
+    """Return the bytes of all that a network consists of, buffers that are not saved included."""
+    tensors = (*net.parameters(), *net.buffers())
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
 def blank_states(observation: ObservationSpec, batch: int, device: Any = "cpu") -> Tensor:
     """Return states of zeros [B, *shape]."""
     kind = getattr(torch, observation.dtype)

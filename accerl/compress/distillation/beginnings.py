@@ -25,7 +25,7 @@ from accerl.compress.pruning.criteria import PruneMethod, has_gradients, unit_sc
 from accerl.compress.pruning.matching import match_units, matching_layers
 from accerl.compress.pruning.prune import prune, shrink
 from accerl.errors import CannotCompressError, require_choice, require_fields
-from accerl.networks.graph_policy import Policy
+from accerl.networks.graph_policy import Policy, count_bytes
 from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet
@@ -231,14 +231,14 @@ def key_generator(seed: int, key: StudentKey, helper: int | None = None) -> torc
 
 
 def _require_smaller(net: nn.Module, policy: Policy, student: str) -> None:
-    """Refuse a student with more weights than the learner's network.
+    """Refuse a student that has more weights and buffers than the learner's network.
 
     Raises:
         CannotCompressError: it has.
     """
-    own, learners = (sum(weight.numel() for weight in m.parameters()) for m in (net, policy))
+    own, learners = count_bytes(net), count_bytes(policy)
     if own > learners:
         raise CannotCompressError(
-            f"student {student!r} has {own:,} weights, more than the learner's network "
-            f"({learners:,}); give a smaller one"
+            f"student {student!r} has {own:,} bytes of weights and buffers, more than the "
+            f"learner's network ({learners:,}); give a smaller one"
         )

@@ -90,7 +90,8 @@ def adaptive_window(op: Op, before: tuple[int, ...]) -> Window:
 
 
 def _pair(value: Any) -> tuple[int, int]:
-    first, second = (value * 2)[:2] if isinstance(value, list) else (value, value)
+    values = list(value) if isinstance(value, list | tuple) else [value]
+    first, second = (values * 2)[:2]
     return int(first), int(second)
 
 

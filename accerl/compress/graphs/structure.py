@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 _OWN = set(vars(nn.Module()))  # what any module has
@@ -19,15 +20,35 @@ def structure(module: nn.Module) -> Hashable:
     return modules, tuple((name, tuple(one.shape), one.dtype) for name, one in tensors)
 
 
-def _settings(module: nn.Module) -> Iterator[tuple[str, Any]]:
+def _settings(module: nn.Module) -> Iterator[tuple[str, Hashable]]:
     """Yield what a module remembers besides its parts and weights."""
     for name, value in sorted(vars(module).items()):
-        if name in _OWN:
-            continue
-        if isinstance(value, Tensor):
-            yield name, value.detach().cpu().numpy().tobytes()
-        elif callable(value):
-            yield name, value  # itself: functions may share a name
-        else:
-            plain = type(value).__repr__ is not object.__repr__
-            yield name, repr(value) if plain else type(value)
+        if name not in _OWN:
+            yield name, _known(value, ())
+
+
+def _known(value: Any, within: tuple[Any, ...]) -> Hashable:
+    """Return what tells a value from others: what is in it, as far as that can be seen.
+
+    Args:
+        value: any object.
+        within: the containers and objects that it lies in.
+    """
+    if any(value is outer for outer in within):
+        return type(value)
+    inner = (*within, value)
+    if isinstance(value, Tensor):
+        return tuple(value.shape), value.dtype, value.detach().cpu().numpy().tobytes()
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype, value.tobytes()
+    if callable(value) and isinstance(value, Hashable):
+        return value  # itself: functions may share a name
+    if isinstance(value, Mapping):
+        items = ((repr(key), _known(each, inner)) for key, each in value.items())
+        return type(value), tuple(items)
+    if isinstance(value, list | tuple):
+        return type(value), tuple(_known(each, inner) for each in value)
+    if hasattr(value, "__dict__"):
+        return type(value), _known(vars(value), inner)
+    plain = type(value).__repr__ is not object.__repr__
+    return repr(value) if plain else type(value)

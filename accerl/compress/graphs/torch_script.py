@@ -41,7 +41,9 @@ def pack_script(net: GraphPolicy, *, bits: int = 32, head_shift: np.ndarray | No
         CannotCompressError: it cannot be traced.
     """
     file = io.BytesIO()
-    weights = {name: tensor.detach().cpu() for name, tensor in net.state_dict().items()}
+    # A script keeps also the buffers that no checkpoint holds.
+    tensors = net.state_dict() | dict(net.named_buffers())
+    weights = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
     learned = [weights[name] for name, _ in net.named_parameters()]
     refuse_diverged("the network", *(w for w in learned if w.is_floating_point()))
     if head_shift is not None:

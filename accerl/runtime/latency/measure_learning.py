@@ -26,7 +26,7 @@ from accerl.config import RunConfig, actors_beside
 from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.learner.learner import Learner
-from accerl.networks.graph_policy import Policy
+from accerl.networks.graph_policy import Policy, count_bytes
 from accerl.networks.make import make_network
 from accerl.records import fingerprint
 from accerl.runtime.latency.measure_acting import Acted, Acting, play_at_random, relative_spread
@@ -85,7 +85,7 @@ class Measuring:
         numbers = count_weights(self._policy_net)
         self._vector = WeightVector(numbers)
         stack.callback(self._vector.close)
-        self._mailbox = Mailbox(4 * numbers + MAILBOX_SLACK_BYTES)
+        self._mailbox = Mailbox(count_bytes(self._policy_net) + MAILBOX_SLACK_BYTES)
         stack.callback(self._mailbox.close)
         self._versions = count()
         self._main = networks[0]

@@ -14,7 +14,7 @@ from accerl.acting.rollout import RolloutShape
 from accerl.compress.distillation.state_ring import StateRing, kept_states, ring_bytes
 from accerl.config import RunConfig
 from accerl.errors import UserError
-from accerl.networks.graph_policy import Policy
+from accerl.networks.graph_policy import Policy, count_bytes
 from accerl.runtime.process.board import Board
 from accerl.runtime.process.samples import SampleRing
 from accerl.spec import Decision
@@ -48,7 +48,7 @@ class SharedBlocks:
                 weights=take(closing(WeightVector(numbers, gradients=gradients))),
                 samples=take(closing(SampleRing(observation, compression.calibration_states))),
                 states=take(closing(StateRing(observation, actions, kept, shared=True))),
-                mailbox=take(closing(Mailbox(MIXED * _artifact_bytes(policy)))),
+                mailbox=take(closing(Mailbox(MIXED * artifact_bytes(policy)))),
             )
             stack.pop_all()
         return blocks
@@ -78,7 +78,7 @@ def shared_bytes(
         + WeightVector.segment_bytes(vectors * 4 * count_weights(policy), 1)
         + config.compression.calibration_states * observation.size_bytes
         + ring_bytes(observation, shape.num_actions, kept)
-        + Mailbox.segment_bytes(MIXED * _artifact_bytes(policy), 2)
+        + Mailbox.segment_bytes(MIXED * artifact_bytes(policy), 2)
         + distillers * Board.segment_bytes(board_bytes(policy), 2)
     )
 
@@ -99,7 +99,15 @@ def check_mix(decision: Decision) -> None:
 
 def board_bytes(policy: Policy) -> int:
     """Return how many bytes a distiller's board may hold."""
-    return STUDENTS_EACH * _artifact_bytes(policy)
+    return STUDENTS_EACH * artifact_bytes(policy)
+
+
+def artifact_bytes(policy: Policy) -> int:
+    """Return how many bytes an artifact may have: what the learner's network consists of, and more.
+
+    Students are no larger, and graphs bring what they are made of.
+    """
+    return count_bytes(policy) + _SLACK_BYTES
 
 
 def network_of(config: RunConfig, policy: Policy) -> tuple[Any, ...]:
@@ -109,7 +117,3 @@ def network_of(config: RunConfig, policy: Policy) -> tuple[Any, ...]:
 
 def _kept_states(config: RunConfig, shape: RolloutShape) -> int:
     return kept_states(shape.observation, config.compression.distill_states, shape.samples)
-
-
-def _artifact_bytes(policy: Policy) -> int:
-    return 4 * count_weights(policy) + _SLACK_BYTES

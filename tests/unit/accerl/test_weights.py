@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from accerl.compress.artifact import Artifact
+from accerl.errors import UserError
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import make_policy
 from accerl.spec import IDENTITY, CompressionSpec
@@ -76,7 +77,7 @@ def test_readers_get_the_newest_publication_whatever_its_size(mailbox: Mailbox) 
 
 def test_a_publication_that_does_not_fit_is_refused_and_changes_nothing(mailbox: Mailbox) -> None:
     mailbox.put(publication(0))
-    with pytest.raises(ValueError, match=r"publication of \d+ bytes exceeds 2000"):
+    with pytest.raises(UserError, match=r"has \d,\d+ bytes, .* room for 2,000, .* serial$"):
         mailbox.put(publication(1, 2000))
     assert mailbox.latest == 0
     assert equal(mailbox.get(), publication(0))

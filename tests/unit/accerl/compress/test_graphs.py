@@ -80,7 +80,8 @@ def pools(x: Tensor) -> Tensor:
     x = functional.max_pool2d(x, 3, 1, 1) + functional.avg_pool2d(x, 3, 1, 1)
     gate = torch.sigmoid(x.mean((2, 3), keepdim=True) + functional.adaptive_avg_pool2d(x, 1))
     x = x * gate + x.amax(1, keepdim=True) - x[:, 0].unsqueeze(1)
-    return x
+    halves = functional.max_pool2d(x, 2) + functional.avg_pool2d(x, (2, 2))  # as far apart as wide
+    return functional.pad(halves, (0, 4, 0, 4)) + x
 
 
 class Norms(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from accerl.errors import CannotCompressError, UserError
 from accerl.networks.adopt import as_policy
 from accerl.networks.graph_policy import GraphPolicy
 from accerl.networks.observation import ObservationSpec
+from accerl.runtime.process.blocks import MIXED, artifact_bytes
 from accerl.spec import CompressionSpec
-from tests.fixtures.own_networks import OwnMLP
+from accerl.weights import Mailbox, Publication
+from tests.fixtures.own_networks import OwnMLP, Projected
 
 BOARD = ObservationSpec((2, 10, 10), "uint8")
 INT8 = CompressionSpec(bits=8)
@@ -66,6 +69,25 @@ class Doubled(Towers):
         return (2.0 * logits.double()).float(), values
 
 
+class Settings:
+    """As users keep them: plain attributes, and no representation."""
+
+    def __init__(self, scale: float) -> None:
+        self.scales = [np.full(2000, scale, np.float32)]
+        self.network = self  # objects may lie in one another
+
+
+class Configured(Towers):
+    """One whose forward reads numbers of an object."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.settings = Settings(scale)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return super().forward(x.float() * float(self.settings.scales[0][1000]))
+
+
 def logits_of(net: nn.Module, obs: np.ndarray) -> np.ndarray:
     with torch.no_grad():
         return net(torch.from_numpy(obs))[0].numpy()
@@ -85,6 +107,32 @@ def test_a_mask_of_infinities_is_no_sign_of_divergence(spec: CompressionSpec) ->
     net, obs = Masked(), boards()
     compressed = accerl.compress(net, spec, obs)
     assert kl_nats(logits_of(net, obs), compressed.infer(obs)[0]).mean() < 1e-3
+
+
+@pytest.mark.parametrize("spec", [CompressionSpec(), INT8])
+def test_numbers_of_an_object_are_not_mistaken_for_others(spec: CompressionSpec) -> None:
+    obs = boards()
+    for scale in (1.0, 3.0):
+        torch.manual_seed(0)
+        net = Configured(scale)
+        compressed = accerl.compress(net, spec, obs)
+        assert kl_nats(logits_of(net, obs), compressed.infer(obs)[0]).mean() < 1e-3
+
+
+@pytest.mark.parametrize("graph", ["onnx", "eager", "torchscript"])
+def test_a_buffer_that_no_checkpoint_holds_acts_and_is_published(graph: str) -> None:
+    torch.manual_seed(0)
+    seen = ObservationSpec((6,), "float32")
+    net, spec = Projected(seen, 3).eval(), CompressionSpec(graph=graph)
+    obs = np.random.default_rng(0).normal(size=(64, 6)).astype(np.float32)
+    compressed = accerl.compress(net, spec, obs)
+    assert kl_nats(logits_of(net, obs), compressed.infer(obs)[0]).mean() < 1e-3
+    policy = as_policy(Projected(seen, 3), seen)
+    compressor = Compressor(seen, 3, CompressionConfig(), torch.Generator())
+    compressor.observe(obs)
+    artifact = compressor.build(spec, policy, 0)
+    with closing(Mailbox(MIXED * artifact_bytes(policy))) as mailbox:
+        mailbox.put(Publication(0, [artifact] * MIXED, [1.0 / MIXED] * MIXED))
 
 
 def make_compressor(policy: Any, **settings: Any) -> Compressor:
