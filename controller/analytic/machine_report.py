@@ -201,9 +201,11 @@ def diagnostics(kl_nats: float) -> dict[str, float]:
     """Return what correctors would see of actors this far from the learner.
 
     The variance of a ratio near 1 is twice the KL, and its effective sample size 1 / (1 + that).
+    Its log is taken for normal: then it is above 1, and clipped, with the probability
+    erfc(sqrt(KL) / 2) / 2.
     """
     return {
         "argmax_agreement": math.exp(-math.sqrt(kl_nats)),
         "ess_fraction": 1.0 / (1.0 + 2.0 * kl_nats),
-        "clipped_share": 0.5 * (1.0 - math.exp(-10.0 * kl_nats)),
+        "clipped_share": 0.5 * math.erfc(0.5 * math.sqrt(kl_nats)),
     }

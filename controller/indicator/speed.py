@@ -109,6 +109,7 @@ class SpeedBelief:
         specs: that may act; what has no times is thought as fast as the fastest that has.
         prior: spreads.
         notices_changes: False: what is off is always taken for noise.
+        uses_kl: False: students are thought to be as far from the learner as is usual.
     """
 
     def __init__(
@@ -119,12 +120,13 @@ class SpeedBelief:
         prior: Prior,
         *,
         notices_changes: bool = True,
+        uses_kl: bool = True,
     ) -> None:
         self.specs = tuple(specs)
         self.changed = False
         """whether the last observation was a change of conditions"""
-        self._config, self._prior = config, prior
-        self._notices = notices_changes
+        self._config, self._times, self._prior = config, times, prior
+        self._notices, self._uses_kl = notices_changes, uses_kl
         self._drift_share = drift_share(config)
         self._stretch = _Stretch()
         self._first_log_rate: float | None = None
@@ -187,6 +189,7 @@ class SpeedBelief:
         for belief in self._factors.values():
             belief.drift(self._drift_share)
         if spec in self._works:
+            self._see_distilling(spec, raw)
             self._observe_factors(spec, raw)
             self._predict()
         self._stretch.add(spec, raw)
@@ -208,6 +211,16 @@ class SpeedBelief:
         """Learn nothing from an interval in which no spec acted throughout."""
         self.changed = False
         self._stretch.skip(raw)
+
+    def _see_distilling(self, spec: CompressionSpec, raw: Mapping[str, float]) -> None:
+        """Know how much a student that acts is distilled: the farther off it is, the more.
+
+        On a GPU that distils too the learner would else be thought slow, and with it all specs.
+        """
+        kl_nats = raw["compression_kl_nats"]
+        is_new = raw["compression_kl_is_new"] > 0.0 and math.isfinite(kl_nats)
+        if self._times is not None and spec.student_key is not None and self._uses_kl and is_new:
+            self._works[spec] = Work.of(self._times, self._config, spec, kl_nats)
 
     def _observe_factors(self, spec: CompressionSpec, raw: Mapping[str, float]) -> None:
         # Compared with what is believed already: how much all of them slow each other down where

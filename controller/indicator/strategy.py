@@ -140,6 +140,7 @@ class AdvancedIndicator:
             self.specs,
             self.prior,
             notices_changes=self.settings.uses_changes,
+            uses_kl=self.settings.uses_kl,
         )
         self._fidelity = FidelityBelief(self.specs, self.prior, drift_share(self._config))
         self._acting: Decision | None = None

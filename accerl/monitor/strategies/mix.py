@@ -100,8 +100,8 @@ class LinearKLMixStrategy(HandSetStrategy):
         last, staleness = self._last, raw["staleness_kl_nats"]
         staleness = 0.0 if math.isnan(staleness) else staleness
         waiting = raw["waiting_kl_nats"]
-        if last.acted > 0.0 and not math.isnan(waiting):  # something else acts in its place
-            return waiting + staleness if last.acted >= 0.5 else last.small_nats
+        if last.acted >= 0.5 and not math.isnan(waiting):  # something else acts in its place
+            return waiting + staleness
         if last.acted > 0.0:
             own = raw["mix_kl_nats"]
             # A network that has diverged makes both of them no number.

@@ -35,6 +35,8 @@ class PublicationOrders:
         self.publish_every = publish_every
         self.check_every = check_every
         self._last_check: int | None = None
+        self._check_before: int | None = None
+        """what `_last_check` was before the last order"""
         self._asked: Decision | None = None
         self._decision: Decision | None = None  # in effect
         self._tags: dict[int, tuple[Tag, ...]] = {}
@@ -110,6 +112,7 @@ class PublicationOrders:
         self._last_ordered = number
         self._last_update = updates
         check = self._last_check is None or updates - self._last_check >= self.check_every
+        self._check_before = self._last_check
         if check:
             self._last_check = updates
         shadow = decision.shadow if self._shadow_due else None
@@ -181,6 +184,7 @@ class PublicationOrders:
     def lost(self) -> None:
         """The last order will not be delivered, or nobody will say so: order again soon."""
         self._last_update -= self.publish_every
+        self._last_check = self._check_before  # what it was to measure, the next one does
         self._last_ordered = self._current  # nobody is to wait for what does not come
 
     def take_events(self, seconds: float) -> tuple[RunEvent, ...]:

@@ -168,6 +168,16 @@ def test_a_linear_mix_whose_small_network_waits_goes_by_what_it_would_act_like()
     assert dict(again.mix) == pytest.approx({NET3: 0.25, IDENTITY: 0.75})
 
 
+def test_a_linear_mix_goes_by_its_small_network_while_its_large_one_waits() -> None:
+    strategy = LinearKLMixStrategy(
+        small=NET3, large=CompressionSpec(student="net1"), kl_low_nats=0.2, kl_high_nats=1.0
+    )
+    found = strategy.decide(made_up_features(mix_kl_nats=0.8))
+    assert dict(found.mix)[NET3] == pytest.approx(0.25)
+    found = strategy.decide(made_up_features(mix_kl_nats=0.4, waiting_kl_nats=3.0))
+    assert dict(found.mix)[NET3] == pytest.approx(0.75)
+
+
 def test_a_waiting_kl_that_stays_the_same_is_one_measurement() -> None:
     """Until the next delivery the indicator shows the last; the wait begins where it was new."""
     strategy = AdviseKLCapStrategy(specs=(NET3, IDENTITY), cap_nats=0.1, retry_fraction=0.5)

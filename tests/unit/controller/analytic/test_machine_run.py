@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from accerl.config import RunConfig
 from accerl.errors import UserError
+from accerl.monitor.divergence import measure_rollout
 from accerl.presets import load_preset
 from accerl.runtime.conditions import CO_TENANT, Condition, Conditions, Moment
 from accerl.runtime.latency.families import sample_machine
@@ -18,6 +20,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.run import PHASES
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from controller.analytic.fidelity import GameFidelity, learned_within
+from controller.analytic.machine_report import diagnostics
 from controller.analytic.machine_run import MachineRun
 from controller.analytic.pace import MachinePace
 
@@ -264,3 +267,17 @@ def test_mistakes() -> None:
         run.apply(Decision.of(CompressionSpec(student="net1")))
     with pytest.raises(UserError, match="positive seconds"):
         run.advance(0.0)
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.1, 0.3])
+def test_correctors_see_of_a_modelled_kl_what_they_see_of_real_policies(spread: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    learner = 1.5 * torch.randn(20, 256, 6, generator=generator)
+    actors = learner + spread * torch.randn(20, 256, 6, generator=generator)
+    noise = -torch.log(-torch.log(torch.rand(20, 256, 6, generator=generator)))
+    actions = (actors + noise).argmax(-1, keepdim=True)  # as drawn from a softmax
+    log_probs = [each.log_softmax(-1).gather(-1, actions)[..., 0] for each in (learner, actors)]
+    measured = measure_rollout(learner, actors, *log_probs)
+    modelled = diagnostics(float(measured.kl_nats.mean()))
+    for name in ("ess_fraction", "clipped_share"):
+        assert modelled[name] == pytest.approx(getattr(measured, name), abs=0.05)

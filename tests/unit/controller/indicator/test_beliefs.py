@@ -17,6 +17,7 @@ from accerl.runtime.latency.predict import predict, steady_state
 from accerl.runtime.latency.profiles import load_profile
 from accerl.runtime.latency.steady import Work, settle
 from accerl.spec import IDENTITY, CompressionSpec, Decision
+from accerl.training.episode import Episode
 from controller.analytic.fidelity import GameFidelity, learned_within
 from controller.analytic.machine_run import MachineRun
 from controller.analytic.pace import MachinePace
@@ -155,6 +156,29 @@ def test_on_the_machine_that_was_predicted_no_factor_moves(
         assert belief[each].log_rate.mean == pytest.approx(predicted[each], abs=0.1)
     lag = steady_state(Work.of(times, config, IDENTITY), config, IDENTITY).policy_lag
     assert belief[IDENTITY].policy_lag == pytest.approx(lag, rel=0.15)
+
+
+def test_a_student_that_follows_badly_is_no_slow_learner() -> None:
+    """It is distilled more than is usual, on the GPU that learns too."""
+    instance = DrawnInstances("validation")[139].quiet()
+    config = instance.config(0)
+    assert instance.latency is not None
+    times = times_of_run(instance.latency, config)
+    both = [SpeedBelief(config, times, SPECS, Prior(), uses_kl=uses) for uses in (True, False)]
+    predicted = both[0][INT8].log_rate.mean
+    episode = Episode(
+        instance.make_run(0),
+        horizon_seconds=instance.horizon_seconds,
+        interval_seconds=instance.interval_seconds,
+    )
+    seen = [episode.step(Decision.of(NET3))[0].raw for _ in range(20)]
+    assert seen[-1]["compression_kl_nats"] > 0.2
+    for belief in both:
+        for each in seen:
+            belief.observe(NET3, each) if each["served_share"] > 0.95 else belief.skip(each)
+    knows, ignores = (belief[INT8].log_rate.mean for belief in both)
+    assert knows == pytest.approx(predicted, abs=0.03)
+    assert ignores < predicted - 0.2
 
 
 def test_a_co_tenant_is_noticed_and_a_steady_machine_is_not() -> None:

@@ -97,6 +97,17 @@ def test_nobody_waits_for_an_order_that_was_lost(policy: PolicyNet) -> None:
     assert publisher.order(3).number == 2
 
 
+def test_what_a_lost_order_was_to_measure_the_next_one_measures() -> None:
+    orders = PublicationOrders(publish_every=1, check_every=50)
+    orders.request(Decision.of(IDENTITY))
+    assert orders.order(0).check
+    orders.lost()
+    assert orders.order(1).check
+    assert not orders.order(2).check
+    orders.lost()
+    assert [orders.order(updates).check for updates in (3, 50, 51)] == [False, False, True]
+
+
 def test_only_a_change_of_decision_is_a_switch(policy: PolicyNet) -> None:
     publisher = Publisher()
     costs = []
