@@ -229,7 +229,7 @@ class RunWriter:
         self._file = (self.path / METRICS).open("a")
 
     def _whole_lines(self, count: int) -> list[str]:
-        lines = (self.path / METRICS).read_text().splitlines(keepends=True)[:count]
+        lines = (self.path / METRICS).read_text(errors="replace").splitlines(keepends=True)[:count]
         return [line for line in lines if line.endswith("\n")]
 
     def finish(self, summary: Mapping[str, Any]) -> None:
@@ -260,7 +260,7 @@ def read_metrics(path: Path) -> Iterator[IntervalReport]:
     file = path / METRICS
     if not file.is_file():
         raise UserError(not_a_run(path, METRICS))
-    lines = file.read_text().splitlines()
+    lines = file.read_text(errors="replace").splitlines()
     for number, line in enumerate(lines, start=1):
         try:
             yield IntervalReport.from_json(json.loads(line))

@@ -15,7 +15,13 @@ import numpy as np
 
 from analysis import formats
 from analysis.comparison import stats
-from analysis.comparison.contrasts import PRIMARY, Pairs, find_pairs, paired_values
+from analysis.comparison.contrasts import (
+    PRIMARY,
+    Pairs,
+    find_pairs,
+    nobody_arrived,
+    paired_values,
+)
 from analysis.records.entrants import stronger_static
 from analysis.records.load import StudyRecord
 
@@ -143,8 +149,7 @@ def _planned(
                 **{key: item[key] for key in ("low", "high", "n", "clusters")},
                 "missed": item["censored_a"],
             }
-            nobody = item["censored_a"] == item["censored_b"] == item["n"]
-            return {**found, "met": None if nobody else _is_met(bar, found)}
+            return {**found, "met": None if nobody_arrived(item) else _is_met(bar, found)}
     return {**NOTHING, "name": name}
 
 

@@ -62,11 +62,12 @@ def contest_contrasts(
 ) -> list[dict[str, Any]]:
     """Return the contrasts [{a, b, metric, ratio, difference, low, high, p, p_holm, n, ...}].
 
-    One of `ratio` and `difference` is None, by the metric. Bounds are None below three clusters.
-    They are over the games that the plan names (`StudyRecord.primary_games`), such as those that
-    training did not use. `family` is primary, co-primary, secondary or exploratory; an exploratory
-    contrast, whose comparator or metric the plan does not name, has no `p_holm`. Of the `n` pairs,
-    `clusters` are independent: those of one game and seed on several machines share their dice.
+    One of `ratio` and `difference` is None, by the metric. Bounds are None below three clusters,
+    and where no run of either side reached its target. They are over the games that the plan names
+    (`StudyRecord.primary_games`), such as those that training did not use. `family` is primary,
+    co-primary, secondary or exploratory; an exploratory contrast, whose comparator or metric the
+    plan does not name, has no `p_holm`. Of the `n` pairs, `clusters` are independent: those of one
+    game and seed on several machines share their dice.
     `same_policy` says that both sides are one network.
     """
     known = [item.name for item in study.strategies]
@@ -235,12 +236,19 @@ def _contrast(
     if metric == PRIMARY:
         contrast["censored_a"] = sum(bool(pair[0]["censored"]) for pair in pairs)
         contrast["censored_b"] = sum(bool(pair[1]["censored"]) for pair in pairs)
+        if nobody_arrived(contrast):  # ties of runs that missed tell nothing, however many
+            contrast |= {"low": None, "high": None}
         labels = np.array(games)
         contrast["ratio_by_game"] = {
             name: float(np.exp(np.mean(differences[labels == name])))
             for name in dict.fromkeys(games)
         }
     return contrast
+
+
+def nobody_arrived(contrast: Mapping[str, Any]) -> bool:
+    """Whether no run of either side of a primary contrast reached its target."""
+    return contrast["censored_a"] == contrast["censored_b"] == contrast["n"]
 
 
 def paired_values(pairs: Pairs, metric: str = PRIMARY) -> tuple[np.ndarray, np.ndarray, list[str]]:

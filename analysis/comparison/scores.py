@@ -45,7 +45,7 @@ def score_curve(run: RunRecord) -> list[Point]:
         score = report.learner_return
         if not measured and len(latest) == EPISODES:
             score = math.fsum(latest) / EPISODES
-        if score is not None:
+        if score is not None and math.isfinite(score):
             points.append(Point(report.total_seconds, report.total_env_steps, score))
     return points
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.comparison.bars import bar_sentences
-from analysis.comparison.contrasts import LOWER_IS_BETTER, PRIMARY
+from analysis.comparison.contrasts import LOWER_IS_BETTER, PRIMARY, nobody_arrived
 from analysis.comparison.stats import smallest_p
 from analysis.comparison.worth import NO_ROOM
 from analysis.formats import counted, listed, p_value, sentence
@@ -59,8 +59,12 @@ def headline(study: StudyRecord, contest: Mapping[str, Any]) -> str:
     if not claims:
         return f"{subject} is the same policy as every planned comparator: nothing to compare."
     groups: dict[str, list[str]] = {"better": [], "worse": [], "undecided": []}
+    unreached = [study.labels[item["b"]] for item in claims if nobody_arrived(item)]
+    if len(unreached) == len(claims):
+        return f"No run of {subject} or its comparators reached the target: nothing to compare."
     for contrast in claims:
-        groups[outcome(contrast)].append(study.labels[contrast["b"]])
+        if not nobody_arrived(contrast):
+            groups[outcome(contrast)].append(study.labels[contrast["b"]])
     ends = _ends(contest, [item["b"] for item in claims if outcome(item) == "better"])
     if len(groups["better"]) == len(claims):
         return (
@@ -74,7 +78,9 @@ def headline(study: StudyRecord, contest: Mapping[str, Any]) -> str:
     }
     parts = [f"{words[key]} {listed(names)}" for key, names in groups.items() if names]
     start = "" if groups["better"] or groups["worse"] else "No winner: "
-    return f"{start}{subject} is {'; '.join(parts)} (seconds to target){ends}."
+    text = f"{start}{subject} is {'; '.join(parts)} (seconds to target){ends}"
+    text += f"; no run arrived to compare it with {listed(unreached)}" if unreached else ""
+    return f"{text}."
 
 
 def _ends(contest: Mapping[str, Any], better: Sequence[str]) -> str:
@@ -137,6 +143,8 @@ def _claims(contest: Mapping[str, Any], metric: str) -> list[Mapping[str, Any]]:
 def _time_sentence(subject: str, other: str, contrast: Mapping[str, Any]) -> str:
     count, clusters = contrast["n"], contrast["clusters"]
     pairs = counted(count, "pair")
+    if nobody_arrived(contrast):
+        return f"No run of {subject} or {other} reached the target ({pairs}): it cannot be told."
     pairs += f", {clusters} of them independent" if clusters < count else ""
     text = f"{subject} reaches the target in {contrast['ratio']:.2f}x the seconds of {other}"
     if contrast["low"] is None:

@@ -123,15 +123,16 @@ def phase_bars(
 ) -> Figure:
     """Microseconds an env step, by phase and run: where the seconds go."""
     table: list[dict[str, Any]] = []
-    for label, run in labelled.items():
-        steps = max(float(run.summary.get("env_steps") or 0.0), 1.0)
+    acted = {label: run for label, run in labelled.items() if run.summary.get("env_steps")}
+    for label, run in acted.items():
+        steps = float(run.summary["env_steps"])
         phases = run.summary.get("phases") or {}
         for phase in [*PHASES, *(name for name in phases if name not in PHASES)]:
             us = 1e6 * float(phases.get(phase, 0.0)) / steps
             table.append({"run": label, "phase": phase, "us": us, "text": significant(us)})
-    runs = list(labelled)
+    runs = list(acted)
     colour = alt.Color("run:N", sort=runs).legend(columns=4)
-    colours = list(strategy_colours(runs, subject).values())
+    colours = [strategy_colours(list(labelled), subject)[label] for label in runs]
     bars = marks().mark_bar().encode(color=colour.scale(domain=runs, range=colours))
     layers = _with_values(bars).encode(
         x=alt.X("us:Q").title("µs per environment step"),
@@ -142,7 +143,8 @@ def phase_bars(
         name,
         "Where the seconds go",
         "Time of each phase divided by the run's env steps; wait is the learner without work. env, "
-        "infer and write add up over actors, which overlap with learn and wait.",
+        "infer and write add up over actors, which overlap with learn and wait."
+        + (" Runs without env steps are left out." if len(acted) < len(labelled) else ""),
         layers.properties(width=760, height=alt.Step(13)),
         table,
     )

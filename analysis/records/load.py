@@ -29,6 +29,11 @@ REQUIRED = (
     *("commands", "notes", "fingerprint", "versions"),
 )
 """what study.json says at least"""
+SHOWN = (
+    *("seconds", "env_steps", "env_steps_per_second", "final_return", "best_return"),
+    "spec_seconds",
+)
+"""what a run's summary.json says at least"""
 EVENTS = "bench-events.json"
 """a comparison of the clocks under events, which may lie beside a study of room"""
 ROOM, PLAN = "room.json", "plan.json"
@@ -242,7 +247,7 @@ def load_run(path: Path) -> RunRecord:
         )
     config = read_record(path / CONFIG)
     finished = (path / SUMMARY).is_file()
-    summary = read_record(path / SUMMARY) if finished else summarise(config, reports)
+    summary = read_record(path / SUMMARY, SHOWN) if finished else summarise(config, reports)
     require_whole(path, summary, reports)
     return RunRecord(path=path, config=config, summary=summary, reports=reports, finished=finished)
 

@@ -55,7 +55,7 @@ def read_rows(path: Path) -> tuple[Mapping[str, Any], ...]:
     if not path.is_file():
         return ()
     rows: list[Mapping[str, Any]] = []
-    lines = path.read_text().splitlines()
+    lines = path.read_text(errors="replace").splitlines()
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)

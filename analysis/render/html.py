@@ -146,6 +146,8 @@ def label_runs(runs: Sequence[RunRecord]) -> dict[str, RunRecord]:
     Raises:
         UserError: a run is given twice.
     """
+    if len({run.path.resolve() for run in runs}) < len(runs):
+        raise UserError("a run directory is given twice; give each once")
     networks, games, clocks, seeds = (
         len({getattr(run, name) for run in runs}) > 1
         for name in ("network", "env", "clock", "seed")
@@ -157,11 +159,8 @@ def label_runs(runs: Sequence[RunRecord]) -> dict[str, RunRecord]:
         text += f" ({run.clock})" if clocks else ""
         return f"{text}, seed {run.seed}" if seeds else text
 
-    for read in (label, lambda run: str(run.path)):
-        found = {read(run): run for run in runs}
-        if len(found) == len(runs):
-            return found
-    raise UserError("a run directory is given twice; give each once")
+    found = {label(run): run for run in runs}
+    return found if len(found) == len(runs) else {str(run.path): run for run in runs}
 
 
 def _write(html_path: Path, sections: Sequence[Section], **heading: str) -> Path:

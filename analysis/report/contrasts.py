@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis import formats
 from analysis.comparison.bars import bar_words, found_words
-from analysis.comparison.contrasts import LOWER_IS_BETTER, METRICS, PRIMARY
+from analysis.comparison.contrasts import LOWER_IS_BETTER, METRICS, PRIMARY, nobody_arrived
 from analysis.comparison.verdict import ALPHA, comparison_sentences, lean, outcome, quality
 from analysis.figures import forest
 from analysis.records.load import StudyRecord
@@ -204,6 +204,8 @@ def _result(item: Mapping[str, Any]) -> str:
     """What a contrast decides, in words."""
     if item["same_policy"]:
         return "the same policy: no contrast"
+    if item["metric"] == PRIMARY and nobody_arrived(item):
+        return "no run of either arrived"
     better, worse = "better", "worse"
     if item["metric"] in LOWER_IS_BETTER:
         better, worse = ("faster", "slower") if item["metric"] == PRIMARY else ("less", "more")

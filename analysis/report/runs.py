@@ -200,7 +200,7 @@ def score_tables(
 def score_table(labelled: Mapping[str, RunRecord], levels: Sequence[float] | None = None) -> Table:
     """Seconds and env steps until each run's curve first reached each level."""
     curves = {label: score_curve(run) for label, run in labelled.items()}
-    chosen = list(levels) if levels else default_levels(list(curves.values()))
+    chosen = list(dict.fromkeys(levels)) if levels else default_levels(list(curves.values()))
     rows = []
     for label, curve in curves.items():
         cells = [Cell(label)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import tyro
@@ -74,6 +76,8 @@ class Report(Command):
 
     def execute(self) -> dict[str, Any]:
         """Write what was asked for; return the paths."""
+        if not all(map(math.isfinite, self.scores)):
+            raise UserError(f"--scores must be finite, got {' '.join(map(str, self.scores))}")
         if not self.runs:
             raise UserError(
                 "name a study folder or at least one run directory, before the options: "
@@ -154,13 +158,13 @@ def _write_wandb(runs: list[Path], wandb: Path, lone_study: Path | None) -> dict
     for folder in folders:
         say(f"wrote {folder}")
     written: dict[str, Any] = {"wandb": [str(folder) for folder in folders]}
-    say(f"upload: wandb sync -e ENTITY -p PROJECT {folders[0].parent}/offline-run-*")
+    say(f"upload: wandb sync -e ENTITY -p PROJECT {quote(str(folders[0].parent))}/offline-run-*")
     if lone_study is not None:
         spec = write_report_spec(lone_study, wandb)
         say(f"wrote {spec}")
         say(
-            f"then save the report: accerl report {lone_study} --html FILE --wandb {wandb} "
-            "--wandb-save ENTITY/PROJECT"
+            f"then save the report: accerl report {quote(str(lone_study))} --html FILE "
+            f"--wandb {quote(str(wandb))} --wandb-save ENTITY/PROJECT"
         )
         written["wandb_report"] = str(spec)
     return written

@@ -78,6 +78,8 @@ class Sample(Command):
             self._refuse(OF_FLEETS, "goes with --fleet, not with a number of machines")
             return self._machines(self.number or 0, config)
         self._refuse(OF_MACHINES, "goes with a number of machines, not with --fleet")
+        if not self.specs:
+            raise UserError("--specs: name at least one")
         return self._fleets(self.fleet, config)
 
     def _refuse(self, names: Sequence[str], why: str) -> None:

@@ -219,4 +219,5 @@ def _step(step: dict[str, Any] | None) -> str:
     seconds = step["seconds_left"]
     time = f", {duration(seconds)} left" if seconds else ""
     counts = ", ".join(f"{step[name]} {name}" for name in ("done", "running", "failed", "left"))
-    return f"; step in progress: {counts}{time} (as of {step['at']})"
+    name = "step in progress" if step["running"] or step["left"] else "last step"
+    return f"; {name}: {counts}{time} (as of {step['at']})"

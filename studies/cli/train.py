@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import tyro
@@ -112,7 +113,7 @@ class Train(RunOptions):
             from analysis.render.wandb_runs import write_offline_runs
 
             for folder in write_offline_runs([out], out / "wandb"):
-                say(f"wrote {folder} (upload with `wandb sync {folder}`)")
+                say(f"wrote {folder} (upload with `wandb sync {quote(str(folder))}`)")
         return summary
 
     def _recorded_strategy(self, out: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from accerl.errors import UserError
 from accerl.records import SUMMARY, make_out_dir, write_bytes, write_json
+from analysis.formats import counted
 from analysis.records.read import read_list, read_record
 from studies.jobs.cached import RESULTS
 from studies.jobs.decided import PRECISION
@@ -100,8 +101,13 @@ def pack_results(study: Path, file: Path) -> int:
         raise UserError(f"{study} does not exist; give the --out of `accerl study run`")
     source = _read_folder(study)
     names = [name for name in source.jobs if source.can_carry(name)]
+    if not names and source.jobs:
+        raise UserError(
+            f"{study}: no file can hold its {counted(len(source.jobs), 'finished job')}: what was "
+            "timed or has checkpoints stays where it is; copy the folder instead"
+        )
     if not names:
-        raise UserError(f"{study} has no finished job that a file could hold; run its study first")
+        raise UserError(f"{study} has no finished job; run its study first")
     if file.exists():
         _read_pack(file)  # anything else would be lost
     pack = {

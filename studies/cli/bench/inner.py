@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accerl.errors import require_choice
+from accerl.errors import UserError, require_choice
 from accerl.spec import CompressionSpec
 from studies.benchmarks.inner import PRECISIONS, bench_inner
 from studies.benchmarks.tables import print_inner
@@ -42,6 +42,8 @@ class Inner(Command):
     def execute(self) -> dict[str, Any]:
         """Measure and print."""
         check_positive(env_steps=self.env_steps, repeats=self.repeats)
+        if not (self.specs and self.precisions):
+            raise UserError("--specs and --precisions: name at least one of each")
         for precision in self.precisions:
             require_choice("--precisions", precision, PRECISIONS)
         result = bench_inner(

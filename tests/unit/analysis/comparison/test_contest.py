@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from accerl.spec import Decision
 from analysis.comparison import contest as contest_module
 from analysis.comparison import curves, stats
 from analysis.comparison.contest import METRICS, build_contest, write_contest
-from analysis.comparison.verdict import headline, lean, outcome
+from analysis.comparison.verdict import comparison_sentences, headline, lean, outcome
 from analysis.formats import p_value
 from analysis.records.load import StudyRecord, load_run, load_study
 from analysis.render.terminal import print_summary
@@ -55,6 +56,22 @@ def test_the_headline_says_where_what_is_faster_may_end_lower(
     for item in turned["contrasts"]:
         item["low"] = max(item["low"], 0.0)
     assert headline(study, turned).endswith(faster + ".")
+
+
+def test_where_no_run_arrived_nothing_is_claimed(
+    study: StudyRecord, contest: dict[str, Any]
+) -> None:
+    far = {name: replace(game, target_return=1e9) for name, game in study.games.items()}
+    none = build_contest(replace(study, games=far))
+    found = find(none, "fp32", "seconds_to_target")
+    assert (found["ratio"], found["low"], found["high"]) == (1.0, None, None)
+    assert headline(study, none).endswith("reached the target: nothing to compare.")
+    assert comparison_sentences(study, none)[0].endswith(
+        "reached the target (18 pairs): it cannot be told."
+    )
+    mixed = copy.deepcopy(contest)
+    find(mixed, "fp32", "seconds_to_target").update(found)
+    assert headline(study, mixed).endswith("; no run arrived to compare it with fp32 only.")
 
 
 def test_rows_follow_the_definitions(study: StudyRecord, contest: dict[str, Any]) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from accerl.errors import UserError
 from accerl.records import read_json
 from accerl.spec import Decision
 from analysis.figures import runs as figures
+from analysis.figures.costs import phase_bars
 from analysis.figures.parts import FEW
 from analysis.figures.theme import render_svg
 from analysis.records.load import RunRecord, load_run
@@ -43,6 +45,25 @@ def test_labels_say_in_what_runs_differ(tmp_path: Path) -> None:
     assert list(label_runs([a])) == [a.strategy]
     labels = list(label_runs([a, b]))
     assert labels == [f"{a.strategy} on catch, seed 0", f"{a.strategy} on cartpole, seed 1"]
+
+
+def test_a_run_is_known_by_whatever_path(tmp_path: Path) -> None:
+    run = write(tmp_path, "catch", 0)
+    (tmp_path / "link").symlink_to(run.path)
+    for other in (tmp_path / "link", run.path / ".." / run.path.name):
+        with pytest.raises(UserError, match="given twice"):
+            label_runs([run, load_run(other)])
+
+
+def test_runs_without_env_steps_have_no_seconds_per_step(tmp_path: Path) -> None:
+    a, b = write(tmp_path, "catch", 0), write(tmp_path, "catch", 1)
+    idle = replace(b, summary={**b.summary, "env_steps": 0})
+    both, one = phase_bars(label_runs([a, b])), phase_bars(label_runs([a, idle]))
+    assert {row["run"] for row in both.table} == set(label_runs([a, b]))
+    assert {row["run"] for row in one.table} == {next(iter(label_runs([a, b])))}
+    assert "left out" in one.caption
+    assert "left out" not in both.caption
+    assert render_svg(phase_bars(label_runs([idle])))
 
 
 def test_games_have_indicators_of_their_own(tmp_path: Path) -> None:

@@ -30,16 +30,24 @@ def test_a_run_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert [item.learner_return for item in run.reports] == [0.0, 1.0, 2.0]
 
 
-def test_an_unfinished_run_is_read_as_far_as_it_got(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cut", [b'{"index": 3, "seco', b'{"env": "\xc3', b"\xff"])
+def test_an_unfinished_run_is_read_as_far_as_it_got(tmp_path: Path, cut: bytes) -> None:
     reports = [make_report(i, 2.0, float(i), Decision.of(FULL)) for i in range(3)]
     path = write_run(tmp_path / "run", reports, finish=False)
-    with (path / "metrics.jsonl").open("a") as file:
-        file.write('{"index": 3, "seco')
+    with (path / "metrics.jsonl").open("ab") as file:
+        file.write(cut)
     run = load_run(path)
     assert not run.finished
     assert len(run.reports) == 3
     assert run.summary["final_return"] == 2.0
     assert run.summary["spec_seconds"] == {"original fp32": pytest.approx(6.0)}
+
+
+def test_a_summary_that_lacks_something_is_refused(tmp_path: Path) -> None:
+    path = small_run(tmp_path / "run")
+    (path / "summary.json").write_text('{"seconds": 6.0, "env_steps": 3}')
+    with pytest.raises(UserError, match=r"summary.json is incomplete .* no env_steps_per_second, "):
+        load_run(path)
 
 
 def test_a_finished_run_that_lost_its_end_is_refused(tmp_path: Path) -> None:

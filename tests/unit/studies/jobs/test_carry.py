@@ -326,6 +326,18 @@ def test_a_plan_that_is_damaged_is_one_line(tmp_path: Path) -> None:
             use()
 
 
+def test_what_no_file_can_hold_is_said_to_be_there(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    (job,) = (tmp_path / "jobs").glob("*.json")
+    job.unlink()
+    with pytest.raises(UserError, match="has no finished job; run its study first"):
+        pack_results(tmp_path, tmp_path / "pack.xz")
+    key = {"kind": "infer"}
+    write_json(job.with_name(f"{json_hash(key)}.json"), {"key": key, "result": {"value": {}}})
+    with pytest.raises(UserError, match=r"no file can hold its 1 finished job: .* copy the folder"):
+        pack_results(tmp_path, tmp_path / "pack.xz")
+
+
 def test_when_test_seeds_were_opened_goes_with_the_runs(tmp_path: Path) -> None:
     """Each plan and revision as it was first, whichever folder is merged into which."""
     old, new, other = (
