@@ -97,11 +97,14 @@ def counted(number: int, noun: str) -> str:
 
 
 def revision(name: str | None) -> str:
-    """Return a git revision in seven digits, and whether files had been changed since."""
+    """Return a git revision in seven digits, and whether files had been changed since.
+
+    Code that no commit names is called by a digest, see `controller.bundle.meta.code_revision`.
+    """
     if name is None:
         return "unknown"
-    text, dirty, _ = name.partition("-dirty")
-    return (text if text == "unknown" else text[:7]) + dirty
+    text, dirty, digest = name.partition("-dirty")
+    return (text[:7] if len(text) == 40 else text) + dirty + digest
 
 
 def made_by(runs_by: Mapping[str, int]) -> str:

@@ -36,6 +36,7 @@ def machine_gap(
         return []
     names = (statics["one for all"], statics["per instance"], study.subject)
     times = {(row["strategy"], row["env"], row["seed"]): row[PRIMARY] for row in rows}
+    late = {(row["strategy"], row["env"], row["seed"]) for row in rows if row["censored"]}
     trained = all(study.games[name].group == "trained" for name in study.primary_games)
     members: dict[str, Sequence[str]] = {name: (name,) for name in study.games}
     members[ALL if trained else HELD_OUT] = study.primary_games
@@ -51,6 +52,8 @@ def machine_gap(
             seconds = np.array([[times[name, *pair] for name in names] for pair in pairs])
             clusters = [study.games[game].cluster(seed) for game, seed in pairs]
             row = _row(seconds, [game for game, _ in pairs], clusters, rng)
+            if all((name, *pair) in late for name in names for pair in pairs):
+                row |= {key: None for key in row if key.endswith(("_low", "_high"))}
             found.append({"env": place, **row})
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shutil
@@ -17,6 +18,8 @@ from accerl.errors import UserError
 from controller.objective import TIERS, num_intervals
 
 Row = TypeVar("Row")
+PACKAGES = ("accerl", "analysis", "controller", "studies")
+"""of which the code consists"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +203,22 @@ def git_revision() -> str | None:
         return None
     changes = _git(git, folder, "status", "--porcelain", "--untracked-files=no")
     return found.split()[0] + ("-dirty" if changes else "")
+
+
+def code_revision() -> str:
+    """Return what tells versions of this code apart: `git_revision` where that does.
+
+    It does not where files were changed since, or without git: then a digest of the sources is
+    added, or stands for it.
+    """
+    revision = git_revision()
+    if revision is not None and not revision.endswith("-dirty"):
+        return revision
+    digest, root = hashlib.sha256(), Path(accerl.__file__).parent.parent
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return f"{revision or 'source'}-{digest.hexdigest()[:12]}"
 
 
 def _git(git: str, folder: Path, *arguments: str) -> str | None:

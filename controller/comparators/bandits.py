@@ -186,10 +186,15 @@ class SlidingWindowUCB(_Bandit):
 
     @classmethod
     def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
-        """Return the grid, how far to look back, how much to explore, and whether by head."""
+        """Return arms, how far to look back, how much to explore, and whether by head.
+
+        The window holds some choices of every arm: with less it would only cycle through them.
+        """
+        held = super().suggest(trial, actions)
+        each = len(held["specs"]) * held["hold_intervals"]
         return {
-            **super().suggest(trial, actions),
-            "window": trial.suggest_int("window", 8, 64, log=True),
+            **held,
+            "window": each * trial.suggest_int("choices_remembered", 2, 8, log=True),
             "exploration": trial.suggest_float("exploration", 0.05, 2.0, log=True),
             "factored": trial.suggest_categorical("factored", [False, True]),
         }
@@ -199,10 +204,10 @@ class SlidingWindowUCB(_Bandit):
 class ThompsonBandit(_Bandit):
     """Draws each arm's mean from its posterior and takes the highest (discounted Gaussian).
 
-    Standardised gains have the arm's mean, with prior N(0, 1), and a standard deviation of `noise`.
-    Credits count discount^age: with n of them, counted so, about their mean m, the posterior is
-    N(n m / (n + noise^2), noise^2 / (n + noise^2)). An arm that is not tried drifts back to the
-    prior, so that it will be.
+    Standardised gains have the arm's mean, with prior N(0, prior^2), and a standard deviation of
+    `noise`. Credits count discount^age: with n of them, counted so, about their mean m, and
+    k = (noise / prior)^2, the posterior is N(n m / (n + k), noise^2 / (n + k)). An arm that is not
+    tried drifts back to the prior, so that it will be.
 
     Raises:
         UserError: a parameter lies outside what is allowed.
@@ -213,11 +218,15 @@ class ThompsonBandit(_Bandit):
     """factor on the weight of a credit after each later one, in (0, 1]; 1 never forgets"""
     noise: float = 1.0
     """standard deviation of one credit, in standard deviations of all that are remembered"""
+    prior: float = 1.0
+    """standard deviation of the arms' means, in the same; small: an arm that is not tried promises
+    little"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_number(self.name, "discount", self.discount, above=0.0, at_most=1.0)
         require_number(self.name, "noise", self.noise, above=0.0)
+        require_number(self.name, "prior", self.prior, above=0.0)
 
     def weights(self, ages: np.ndarray) -> np.ndarray:
         """Return discount^age."""
@@ -225,15 +234,16 @@ class ThompsonBandit(_Bandit):
 
     def scores(self, means: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return one draw of every arm's posterior."""
-        precision = counts + self.noise**2
+        precision = counts + (self.noise / self.prior) ** 2
         return rng.normal(counts * means / precision, self.noise / np.sqrt(precision))
 
     @classmethod
     def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
-        """Return the grid, how fast to forget, how noisy gains are, and whether by head."""
+        """Return arms, how fast to forget, how noisy gains and how far apart, whether by head."""
         return {
             **super().suggest(trial, actions),
             "discount": trial.suggest_float("discount", 0.8, 1.0),
             "noise": trial.suggest_float("noise", 0.2, 3.0, log=True),
+            "prior": trial.suggest_float("prior", 0.1, 1.0, log=True),
             "factored": trial.suggest_categorical("factored", [False, True]),
         }

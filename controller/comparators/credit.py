@@ -21,7 +21,7 @@ from accerl.monitor.features import Features
 from accerl.monitor.indicators import Raw, decision_levels
 from accerl.monitor.strategies import HandSetStrategy, Levels
 from accerl.monitor.strategies.checks import require_held
-from accerl.monitor.strategies.search import suggest_held
+from accerl.monitor.strategies.search import suggest_arms
 from accerl.seeds import Role, generator
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import find_actions
@@ -224,8 +224,8 @@ class RunLearner(HandSetStrategy):
 
     @classmethod
     def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
-        """Return the whole grid and how long to hold; subclasses add what is their own."""
-        return suggest_held(trial, actions)
+        """Return what to choose from and how long to hold it; subclasses add what is their own."""
+        return suggest_arms(trial, actions)
 
 
 def highest(values: np.ndarray, rng: np.random.Generator) -> int:

@@ -138,7 +138,7 @@ class GPBandit(RunLearner):
 
     @classmethod
     def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
-        """Return the grid and how much to explore."""
+        """Return arms and how much to explore."""
         return {
             **super().suggest(trial, actions),
             "exploration": trial.suggest_float("exploration", 0.1, 3.0, log=True),

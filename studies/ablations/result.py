@@ -90,12 +90,14 @@ def _part_row(
     final = np.array([row["final_share"] - other["final_share"] for row, other in pairs])
     ended = stats.paired_mean(final, names, rng, clusters=shared)
     logs = np.log(mine / whole)
+    arrived = not all(row["censored"] for pair in pairs for row in pair)
     return {
         "name": part.name,
         "label": part.label,
         "what": part.what,
         "ratio": found.estimate,
-        **found.bounds(),
+        # Between runs that all miss the target the ratio is 1, however many there are.
+        **(found.bounds() if arrived else {"low": None, "high": None}),
         "pairs": len(pairs),
         "independent": len(set(shared)),
         "missed": sum(row["censored"] for row, _ in pairs),

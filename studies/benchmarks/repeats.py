@@ -7,26 +7,20 @@ their median is taken: a machine that slows down for a second slows both sides o
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import multiprocessing
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-import accerl
-import analysis
-import controller
-import studies
 from accerl.errors import UserError
 from accerl.records import fingerprint, versions
 from accerl.runtime.machine.cores import usable_cores
-from controller.bundle.meta import git_revision
+from controller.bundle.meta import code_revision
 
 Key = TypeVar("Key", bound=Hashable)
 T = TypeVar("T")
@@ -118,19 +112,7 @@ def refuse_killed(what: str) -> Iterator[None]:
 
 def timed_here() -> list[Any]:
     """Return what a saved time depends on beside what was timed: machine, its cores, and code."""
-    return [fingerprint()["id"], usable_cores(), _code(), versions()]
-
-
-def _code() -> str:
-    """Return what tells versions of this code apart, also where no commit does."""
-    revision = git_revision()
-    if revision is not None and not revision.endswith("-dirty"):
-        return revision
-    digest = hashlib.sha256()
-    for package in (accerl, analysis, controller, studies):
-        for path in sorted(Path(package.__path__[0]).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return [fingerprint()["id"], usable_cores(), code_revision(), versions()]
 
 
 def result_of(name: str, **fields: Any) -> dict[str, Any]:

@@ -134,14 +134,15 @@ def ratio_rows(
     for other in results:
         if other == subject:
             continue
-        times = {}
+        times, late = {}, {}
         for item in instances:
             mine, theirs = results[subject][item.name], results[other][item.name]
             both = min(len(mine), len(theirs))  # seeds that both were tested on
-            times[item.name] = [
-                np.array([run.seconds_to_target(item).seconds for run in runs[:both]])
-                for runs in (mine, theirs)
+            sides = [
+                [run.seconds_to_target(item) for run in runs[:both]] for runs in (mine, theirs)
             ]
+            times[item.name] = [np.array([each.seconds for each in side]) for side in sides]
+            late[item.name] = all(each.censored for side in sides for each in side)
         groups = {**{name: [name] for name in times}, POOLED: list(times)}
         new = [item.name for item in instances if item not in trained]
         if 0 < len(new) < len(instances):
@@ -154,6 +155,8 @@ def ratio_rows(
                 for member in members
                 for place in range(len(times[member][0]))
             ]
+            if all(late[member] for member in members):
+                continue  # between two runs that miss the target the ratio is 1 anyhow
             found = paired_log_ratio(ours, theirs, labels, rng, clusters=shared)
             rows.append(
                 Result(
@@ -176,14 +179,19 @@ def variant_rows(
 ) -> list[dict[str, Any]]:
     """Return every way of training that was tried, its seconds to target over the best rule's.
 
-    Over `instances` and the seeds that both were tested on.
+    Over `instances` and the seeds that all of them were tested on: with others each, equal
+    policies would differ.
     """
     rng = generator(0, Role.BOOTSTRAP, 1)
     rows = []
+    least = {
+        item.name: min(len(results[way.entrant.name][item.name]) for way in trained)
+        for item in instances
+    }
     for way in trained:
         labels, shared, ours, theirs = [], [], [], []
         for item in instances:
-            mine = results[way.entrant.name][item.name]  # the first so many seeds
+            mine = results[way.entrant.name][item.name][: least[item.name]]
             paired = zip(mine, results[rule][item.name][: len(mine)], strict=True)
             for place, (run, other) in enumerate(paired):
                 labels.append(item.name)

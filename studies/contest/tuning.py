@@ -32,7 +32,7 @@ from accerl.precision import AUTO, choose_precision
 from accerl.records import json_hash, write_bytes
 from accerl.seeds import Role, generator, stream
 from analysis.records.load import read_rows
-from controller.bundle.meta import git_revision
+from controller.bundle.meta import code_revision
 from controller.comparators.bandits import SlidingWindowUCB, ThompsonBandit
 from controller.comparators.gp_bandit import GPBandit
 from studies.contest.costs import StepCosts
@@ -343,7 +343,7 @@ def _search_name(space: SearchSpace, settings: Mapping[str, Any]) -> str:
     tried next, and when a trial is given up, is up to Optuna.
     """
     made_by = {
-        "revision": git_revision(),
+        "revision": code_revision(),
         "precision": choose_precision(AUTO),
         "optuna": optuna.__version__,
     }

@@ -17,7 +17,7 @@ from accerl.errors import UserError
 from accerl.precision import auto_means
 from accerl.records import json_hash, read_json, write_json
 from analysis.formats import made_by
-from controller.bundle.meta import git_revision
+from controller.bundle.meta import code_revision
 from studies.jobs.cache import ResultCache
 from studies.jobs.decided import decided_precision
 from studies.jobs.executor import Job, Outcome, R, describe_job, revisions
@@ -57,7 +57,7 @@ class CachedExecutor(ABC):
         """what this precision means, and the folder once runs are made in it"""
         self._is_driven = False
         self._cache = ResultCache(self.folder.path / RESULTS)
-        self._revision = git_revision()
+        self._revision = code_revision()
         self._made_by: dict[str, str] = {}
         """by name of the job: the revision of the code that made its result"""
         self._others_told = False
@@ -119,7 +119,7 @@ class CachedExecutor(ABC):
 
     def _tell_others(self, outcomes: Sequence[Outcome[Any]]) -> None:
         """Say once that some of these results are of other code: nothing else would."""
-        own = self._revision or "unknown"
+        own = self._revision
         by = revisions({each.key: each for each in outcomes}.values())  # a job may be asked twice
         others = {name: count for name, count in by.items() if name != own}
         if others and not self._others_told:

@@ -33,7 +33,7 @@ from controller.bundle.bundle import (
     verify_bundle,
 )
 from controller.bundle.files import FILES, MANIFEST, SCHEDULE
-from controller.bundle.meta import Result, git_revision
+from controller.bundle.meta import Result, code_revision, git_revision
 from controller.bundle.schedule import QUANTILES, Schedule, SchedulePoint
 from controller.bundle.serving import ServedSchedule
 from controller.indicator.candidates import SCORED
@@ -129,8 +129,18 @@ def test_without_git_or_a_checkout_the_revision_is_unknown(
     subprocess.run(["git", "add", "."], cwd=tmp_path / "project", check=True)
     subprocess.run(["git", *who, "commit", "-qm", "ours"], cwd=tmp_path / "project", check=True)
     assert re.fullmatch("[0-9a-f]{40}", git_revision() or "")
-    (package / "__init__.py").write_text("changed")
-    assert re.fullmatch("[0-9a-f]{40}-dirty", git_revision() or "")
+    assert code_revision() == git_revision()
+    seen = set()
+    for text in ("changed", "changed again"):
+        (package / "__init__.py").write_text(text)
+        assert re.fullmatch("[0-9a-f]{40}-dirty", git_revision() or "")
+        seen.add(code_revision())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    seen.add(code_revision())
+    commit, _, kind = sorted(seen)[0].partition("-")
+    assert len(seen) == 3
+    assert (len(commit), kind[:6]) == (40, "dirty-")
+    assert re.fullmatch("source-[0-9a-f]{12}", sorted(seen)[-1])
 
 
 def test_show_speaks_to_people(folder: Path) -> None:

@@ -119,6 +119,17 @@ def test_draws_come_from_the_posterior() -> None:
     assert (untried.mean(), untried.std()) == pytest.approx((0.0, 1.0), abs=0.02)
 
 
+def test_arms_that_are_thought_alike_promise_little_untried() -> None:
+    strategy = ThompsonBandit((IDENTITY, INT8), noise=0.7, prior=0.1)
+    untried, tried = (
+        strategy.scores(np.full(40_000, 0.8), np.full(40_000, count), np.random.default_rng(0))
+        for count in (0.0, 98.0)
+    )
+    assert (untried.mean(), untried.std()) == pytest.approx((0.0, 0.1), abs=0.01)
+    # By hand: k = 49, so the mean is 98 / 147 of 0.8, and the deviation 0.7 / sqrt(147).
+    assert (tried.mean(), tried.std()) == pytest.approx((0.8 * 98 / 147, 0.7 / 147**0.5), rel=0.02)
+
+
 def test_what_is_discounted_drifts_back_to_the_prior() -> None:
     weights = ThompsonBandit(discount=0.5).weights(np.arange(3))
     assert weights.tolist() == [1.0, 0.5, 0.25]

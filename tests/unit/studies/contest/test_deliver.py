@@ -15,7 +15,9 @@ from controller.bundle.meta import ProfileId
 from controller.env.instances import Instance
 from controller.shield import Shielded
 from studies.contest.budget import ACTIONS
-from studies.contest.deliver import export, ratio_rows
+from studies.contest.deliver import export, ratio_rows, variant_rows
+from studies.contest.entrants import Entrant
+from studies.contest.training import Trained
 from studies.jobs.inner import StrategyResult
 from tests.fixtures.controllers.made_bundles import make_indicator
 
@@ -75,6 +77,39 @@ def test_ratios_are_those_of_seconds_to_target() -> None:
     # Never reached: censored at the horizon. Ours took 8 and 4 seconds of 40 and 20.
     assert rows["static", "catch-edge"].ratio == pytest.approx(8.0 / 40.0)
     assert rows["static", "all"].ratio == pytest.approx(0.2)
+
+
+def test_where_neither_side_arrived_there_is_no_ratio() -> None:
+    late = results(3)
+    for name in ("learned", "fp32"):
+        late[name]["catch-edge"] = [run(1000.0, [MILD] * 4)] * 3
+    rows = {(row.against, row.instance): row for row in ratio_rows(GAMES, late, "learned")}
+    assert ("fp32", "catch-edge") not in rows
+    assert rows["fp32", "all"].n == 6
+    assert {other for other, name in rows if name == "catch-two-core"} == {"fp32", "static"}
+
+
+def test_equal_policies_are_equal_whatever_seeds_they_were_tested_on() -> None:
+    many = {"rule": [run(after, [HARD] * 4) for after in (10.0, 20.0, 30.0)]}
+    many |= {name: [run(after, [HARD] * 4) for after in (5.0, 20.0, 30.0)] for name in ("a", "b")}
+    tested = {
+        name: {item.name: runs[: 1 if name == "b" else 3] for item in GAMES}
+        for name, runs in many.items()
+    }
+    ways = [
+        Trained(
+            indicator=make_indicator(specs=ACTIONS.all_specs),
+            entrant=Entrant(name=name, label=name, kind="learned", params={"accepted": "it"}),
+            what="",
+            history=[],
+            checks=[],
+            seeds=[],
+            decisions={},
+        )
+        for name in ("a", "b")
+    ]
+    first, second = variant_rows(GAMES, tested, ways, "rule")
+    assert first["ratio"] == second["ratio"] < 1.0
 
 
 def test_a_single_pair_has_no_interval() -> None:

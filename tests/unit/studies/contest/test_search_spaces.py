@@ -9,6 +9,7 @@ import pytest
 
 from accerl.monitor.strategies import STRATEGIES, all_specs, make_from
 from accerl.monitor.strategy import specs_of
+from accerl.spec import IDENTITY, CompressionSpec
 from controller.actions import ActionSpace
 from controller.comparators.by_name import COMPARATORS
 from studies.contest.tuning import (
@@ -21,6 +22,7 @@ from studies.contest.tuning import (
 
 NAMED = {**STRATEGIES, **COMPARATORS}
 ACTIONS = ActionSpace(bits=(32, 8), sparsities=(0.0, 0.5), students=("original", "net3"))
+PAIR = ("student", "sparsity", "bits", "conservative_bits")
 
 
 def ask(space: SearchSpace) -> optuna.Trial:
@@ -34,8 +36,8 @@ def ask(space: SearchSpace) -> optuna.Trial:
     ("space", "names"),
     [
         (STATIC, ["spec"]),
-        (KL_THRESHOLD, ["threshold_nats", "returns", "student", "sparsity", "conservative_bits"]),
-        (REWARD_GAP, ["student", "sparsity", "conservative_bits", "gap"]),
+        (KL_THRESHOLD, ["threshold_nats", "returns", *PAIR]),
+        (REWARD_GAP, [*PAIR, "gap"]),
     ],
     ids=["static", "kl_threshold", "reward_gap"],
 )
@@ -62,6 +64,28 @@ def test_whatever_a_space_proposes_is_json_and_makes_a_strategy(name: str) -> No
             strategy = make_from(NAMED, space.name, json.loads(json.dumps(params)))
             assert strategy == make_from(NAMED, space.name, params)
             assert specs_of(strategy)
+
+
+def test_any_static_spec_may_be_the_aggressive_one_of_a_pair() -> None:
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    proposed = [KL_THRESHOLD.suggest(study.ask(), ACTIONS) for _ in range(200)]
+    specs = {CompressionSpec.from_json(each["aggressive"]) for each in proposed}
+    assert specs == {*all_specs(ACTIONS)} - {IDENTITY}
+    assert all(each["aggressive"] != each["conservative"] for each in proposed)
+
+
+@pytest.mark.parametrize("name", COMPARATORS)
+def test_who_learns_within_a_run_can_choose_every_spec_twice(name: str) -> None:
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    arms = set()
+    for _ in range(60):
+        params = SPACES_BY_NAME[name].suggest(study.ask(), ActionSpace())
+        each, held = len(params["specs"]), params["hold_intervals"]
+        assert held == 1 or 2 * each * held <= 40
+        assert params.get("window", 2 * each * held) >= 2 * each * held
+        arms.add(each)
+    assert min(arms) <= 4
+    assert max(arms) == len(all_specs(ActionSpace()))
 
 
 def test_a_composition_is_searched_with_one_pair_of_specs() -> None:
