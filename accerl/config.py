@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from accerl.compress.config import CompressionConfig
 from accerl.compress.pruning.sparse import TopologyConfig
 from accerl.envs import check_game
@@ -169,6 +171,9 @@ class RunConfig:
     """what happens to the machine meanwhile"""
 
     def __post_init__(self) -> None:
+        for name in ("seed", "seconds", "until_score"):  # as loops over arrays give them
+            if isinstance(value := getattr(self, name), np.generic):
+                object.__setattr__(self, name, value.item())
         check_game(self.game, self.env)
         require_network("network", self.network)
         finite = isinstance(self.seconds, int | float) and 0.0 < self.seconds < math.inf
@@ -178,6 +183,7 @@ class RunConfig:
         if self.until_score is not None:
             finite = math.isfinite(self.until_score)
             require(finite, "--until-score", "must be finite", self.until_score)
+        require(isinstance(self.seed, int), "--seed", "must be a whole number", self.seed)
         require(self.seed >= 0, "--seed", "must not be negative", self.seed)
         require(self.seed < 2**128, "--seed", "must be below 2^128", self.seed)
         if self.runtime.num_envs < self.learner.minibatches:

@@ -12,13 +12,12 @@ from accerl.compress.config import CompressionConfig
 from accerl.config import RunConfig, RuntimeConfig
 from accerl.envs import make_envs
 from accerl.envs.config import EnvConfig
-from accerl.envs.random_play import measure_pixels, measure_returns
+from accerl.envs.random_play import ATARI_STACK, measure_pixels, measure_returns
 from accerl.learner.config import LearnerConfig
 from accerl.networks.observation import ObservationSpec
 
 SMALL_SIDE = 16
 """images with a longer side are shown like Atari's, unless `env` says otherwise"""
-PIXELS_SIDES = (84, 84)
 LARGEST_VALUE = 20.0
 """that learning begins with: scores are recorded raw, but values of hundreds are learned slowly"""
 
@@ -189,11 +188,11 @@ def _default_view(game: str, given: Mapping[str, Any]) -> EnvConfig:
     """Return how a game is shown: large images like Atari's, but for what is given."""
     env = EnvConfig(**given)
     shape = _look(game, env)[0].shape
-    is_stack = shape == (4, *PIXELS_SIDES)  # of the environment's own, or of what is given
+    is_stack = shape == ATARI_STACK  # of the environment's own, or of what is given
     if len(shape) != 3 or is_stack or max(shape[1:]) <= SMALL_SIDE:
         return env
     colours = shape[0] == 3 * env.frame_stack
-    view = {"resize": PIXELS_SIDES[0], "grayscale": colours, "frame_stack": 4}
+    view = {"resize": ATARI_STACK[1], "grayscale": colours, "frame_stack": 4}
     return EnvConfig(**{**view, **given})
 
 
@@ -207,9 +206,9 @@ def _look(game: str, env: EnvConfig) -> tuple[ObservationSpec, int]:
 
 @cache
 def _pixels(game: str, env: EnvConfig) -> tuple[int, float]:
-    """Return what `measure_pixels` does, to two digits."""
+    """Return what `measure_pixels` does, to two decimals or digits."""
     centre, unit = measure_pixels(game, env)
-    return centre, round(unit, 2)
+    return centre, round(unit, 2) if unit >= 1.0 else float(f"{unit:.2g}")
 
 
 @cache

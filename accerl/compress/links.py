@@ -163,6 +163,11 @@ class Distillation:
     def __post_init__(self) -> None:
         require_fields(self, "distil", "updates", "must not be negative", lambda n: n >= 0)
         require_fields(self, "distil", "learning_rate", "must be positive", lambda r: r > 0.0)
+        if not isinstance(self.student, nn.Module | None):
+            raise UserError(
+                f"distil: student must be a network, such as policy_for(game, 'net3'), got "
+                f"{self.student!r}"
+            )
 
     @property
     def stage(self) -> Stage:

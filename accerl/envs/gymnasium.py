@@ -49,13 +49,16 @@ class GymnasiumEnvs(UnsavedEnvs):
         self._guards: list[_Guard] = []
         self._env = _make(game, num_envs, config, self._guards)
         self.num_envs = num_envs
-        space = self._env.single_observation_space
-        if not isinstance(space, spaces.Box):
+        try:
+            space = self._env.single_observation_space
+            if not isinstance(space, spaces.Box):
+                raise _unsupported_observations(game, space, config)
+            self._actions = _Actions(game, self._env.single_action_space)
+            self._observations = Observations(space, num_envs, config)
+        except UserError:
             self._env.close()
-            raise _unsupported_observations(game, space, config)
-        self._actions = _Actions(game, self._env.single_action_space)
+            raise
         self.num_actions = self._actions.count
-        self._observations = Observations(space, num_envs, config)
         self.observation: ObservationSpec = self._observations.spec
         self._steps = 0
         self._lives = np.zeros(num_envs, np.int64)
@@ -268,7 +271,8 @@ def _own_vector_options(spec: Any) -> dict[str, Any] | None:
 
 def _lives_of(info: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is read of an info: batching the rest fails where its types or shapes vary."""
-    return {"lives": info["lives"]} if "lives" in info else {}
+    lives = info.get("lives")
+    return {"lives": lives} if isinstance(lives, int | float | np.number) else {}
 
 
 _OWN_STATISTICS = (

@@ -24,8 +24,9 @@ class Observations:
 
     uint8 stays uint8, all else becomes float32. Images are [C, H, W]: of the first and the last
     axis, the shorter one counts channels; the last one does where the first two alone are equal, as
-    the sides of a board are. Stacked images are one beside the other on the channel axis, newest
-    last; anything else gets a new first axis.
+    the sides of a board are. Resized bytes fill 0 to 255, however high the space counts. Stacked
+    images are one beside the other on the channel axis, newest last; anything else gets a new first
+    axis.
 
     Raises:
         UserError: the configuration asks of this space what goes with images only.
@@ -35,6 +36,9 @@ class Observations:
         self._dtype = np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
         self._grayscale = config.grayscale
         self._weights: tuple[np.ndarray, np.ndarray] | None = None
+        self._brightest = 255.0
+        if self._dtype == np.uint8 and space.high.size:
+            self._brightest = max(float(space.high.max()), 1.0)
         shape = tuple(space.shape)
         self._channels_last, image = _as_image(shape, self._dtype)
         if image is not None:
@@ -95,6 +99,8 @@ class Observations:
         if self._weights is not None:
             rows, columns = self._weights
             obs = rows @ obs.astype(np.float32, copy=False) @ columns.T
+            if self._dtype == np.uint8:  # of planes of ones, averages would be rounded to nothing
+                obs *= 255.0 / self._brightest
         if self._dtype == np.uint8 and obs.dtype != np.uint8:
             obs = np.rint(obs)
         return obs.astype(self._dtype, copy=False).reshape(len(obs), *self._own)

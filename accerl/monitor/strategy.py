@@ -9,9 +9,9 @@ from accerl.errors import UserError, did_you_mean
 from accerl.monitor.features import Features
 from accerl.monitor.indicators import Indicator
 from accerl.monitor.monitor import Monitor
-from accerl.own_code import own_errors
+from accerl.own_code import find_own, own_errors
 from accerl.records import plain
-from accerl.spec import CompressionSpec, Decision
+from accerl.spec import CompressionSpec, Decision, is_own_network
 
 if TYPE_CHECKING:
     from accerl.config import RunConfig
@@ -187,13 +187,15 @@ def bind_rule(strategy: Strategy, config: RunConfig, times: LatencyProfile | Non
 
 
 def check_students(strategy: Strategy, config: RunConfig) -> None:
-    """Refuse a strategy that may act with a student that is not smaller than the learner's network.
+    """Refuse a strategy whose students are not there, or not smaller than the learner's network.
 
     Raises:
         UserError: it may.
     """
     for spec in specs_of(strategy):
         Decision.of(spec).check_students(config.network)
+        if is_own_network(spec.student):
+            find_own("network", spec.student, "mynets:small")
 
 
 def check_times(strategy: Strategy, times: LatencyProfile, num_envs: int) -> None:

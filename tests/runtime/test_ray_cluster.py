@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -29,6 +31,7 @@ from accerl.runtime.ray.distillers import RayDistillers
 from accerl.runtime.ray.run import RayRun
 from accerl.runtime.ray.worker import RayWorker
 from accerl.spec import CompressionSpec, Decision
+from tests.fixtures.runs.process_runs import PATIENCE_SECONDS
 from tests.fixtures.runs.processes import wait_for
 from tests.fixtures.runs.ray_runs import advance_until, ray_catch
 from tests.fixtures.studies.clusters import add_node, cluster
@@ -67,6 +70,13 @@ def test_without_ray_the_line_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
     with pytest.raises(UserError, match=r"^--runtime ray needs Ray: pip install 'ray"):
         RayRun(ray_catch())
+
+
+def test_a_cluster_of_this_machine_has_room_for_the_run_it_is_started_for() -> None:
+    """Also where actors take shares of CPUs, and there are more of them than the machine has."""
+    cpus = os.cpu_count() or 1
+    run = RayRun(replace(ray_catch(num_actors=cpus + 1), ray=RayConfig(actor_cpus=0.9)))
+    run.close()
 
 
 def test_a_cluster_that_does_not_fit_is_refused_in_one_line(
@@ -246,12 +256,15 @@ def test_distillers_on_several_nodes_add_up_and_outlive_one_of_them() -> None:
             while not distillers.workers[1].restarts:
                 run.advance(0.2)
             add_node(made)
-            advance_until(run, run.learner.updates + 20)
             after = added(distillers)
+            end = monotonic() + PATIENCE_SECONDS
+            while not all(now[1] != then[1] for then, now in zip(before, after, strict=True)):
+                assert monotonic() < end, "they add no more"
+                run.advance(0.2)
+                after = added(distillers)
         finally:
             run.close()
     assert before[1][0] == after[1][0] == after[0][0]  # the same weights are added to
-    assert all(later[1] != earlier[1] for earlier, later in zip(before, after, strict=True))
 
 
 def added(distillers: RayDistillers) -> list[tuple[tuple[int, int], float]]:

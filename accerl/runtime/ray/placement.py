@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
@@ -55,7 +56,8 @@ class RayCluster:
             else:
                 what = "the object store of this run"
                 require_shared_memory(what, need + OTHER_BYTES)
-                cpus = max(os.cpu_count() or 1, round(self._placed * self.config.actor_cpus))
+                wanted = math.ceil(self._placed * self.config.actor_cpus - 1e-9)
+                cpus = max(os.cpu_count() or 1, wanted)
                 self.ray, own = start_here(cpus, need + OTHER_BYTES)
             if own:
                 stack.callback(self.ray.shutdown)

@@ -6,6 +6,7 @@ import json
 from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from accerl.compress.config import CompressionConfig
@@ -61,6 +62,7 @@ def test_runtime_settings_out_of_range_are_refused(changes: dict[str, Any], mess
         ({"seconds": float("nan")}, "--seconds must be positive"),
         ({"seconds": float("inf")}, "--seconds must be positive and finite, got inf"),
         ({"seed": -1}, "--seed must not be negative"),
+        ({"seed": 1.5}, "--seed must be a whole number, got 1.5"),
         ({"learner": LearnerConfig(minibatches=33)}, "more minibatches than environments"),
     ],
     ids=str,
@@ -68,6 +70,12 @@ def test_runtime_settings_out_of_range_are_refused(changes: dict[str, Any], mess
 def test_run_settings_out_of_range_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         replace(CONFIG, **changes)
+
+
+def test_numbers_of_arrays_are_those_of_python() -> None:
+    config = replace(CONFIG, seed=np.arange(4)[3], seconds=np.float64(2.0), until_score=np.int8(1))
+    assert config == replace(CONFIG, seed=3, seconds=2.0, until_score=1)
+    assert config.hash == replace(CONFIG, seed=3, seconds=2.0, until_score=1).hash
 
 
 def test_several_learners_need_equal_shares_on_the_cpu() -> None:

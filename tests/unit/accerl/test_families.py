@@ -83,3 +83,5 @@ def test_pixels_are_centred_and_scaled_by_what_random_play_shows() -> None:
     opaque = load_preset(own("ShownOpaque-v0"))  # the last of its channels is 255 throughout
     assert opaque.pixel_centre < 250
     assert opaque.pixel_unit < 128
+    planes = load_preset(own("Map-v0"), {"frame_stack": 1, "resize": 0})
+    assert planes.pixel_unit == pytest.approx(0.07, abs=0.005)  # 323 ones in all planes

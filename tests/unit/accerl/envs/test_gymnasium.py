@@ -189,6 +189,32 @@ def test_lives_are_lost_where_an_environment_says_so() -> None:
     envs.close()
 
 
+def test_lives_that_are_no_numbers_are_passed_over() -> None:
+    envs = make_envs(own("Untold-v0"), 3)
+    envs.reset(0)
+    assert all(envs.step(np.zeros(3, int)).life_lost is None for _ in range(4))
+    envs.close()
+
+
+@pytest.mark.parametrize("space", ["Map", "SteeredMap"])
+def test_environments_that_are_refused_are_closed(space: str) -> None:
+    kind = gymnasium.make(own(f"{space}-v0")).unwrapped
+    before = kind.are_open  # pyright: ignore[reportAttributeAccessIssue]
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"continuous|images of 3 channels"):
+            make_envs(own(f"{space}-v0"), 3, EnvConfig(grayscale=True))
+    assert type(kind).are_open == before  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_planes_of_ones_survive_their_resizing() -> None:
+    envs = make_envs(own("Map-v0"), 1, EnvConfig(resize=84))
+    shown = envs.reset(0)[0]
+    assert (shown > 0).any((1, 2)).tolist() == [True, True, True, False]
+    # By hand: 84 cells of 128 pixels, so that one pixel is 84/128 of a cell on either axis.
+    assert shown[0].sum() == pytest.approx(255.0 * (84 / 128) ** 2, abs=2.0)
+    envs.close()
+
+
 @pytest.mark.parametrize(
     ("game", "env", "message"),
     [

@@ -23,10 +23,13 @@ from accerl.compress.compliance import VECTOR, decided_policy, random_states
 from accerl.compress.distillation.trainer import DistillMethod, FixedStates, StudentTrainer
 from accerl.compress.links import ONNX, TorchScript
 from accerl.errors import UserError
+from accerl.monitor.strategies import FixedStrategy
+from accerl.monitor.strategy import check_students
 from accerl.networks.adopt import as_policy
 from accerl.networks.graph_policy import GraphPolicy
 from accerl.networks.make import make_network
 from accerl.networks.policy_net import PolicyNet, make_policy
+from accerl.presets import load_preset
 from accerl.spec import CompressionSpec, Decision
 from tests.fixtures.own_networks import OwnMLP
 
@@ -134,6 +137,17 @@ def test_a_student_larger_than_the_learner_is_refused(student: str) -> None:
     spec = CompressionSpec(student=f"{OWN}:{student}")
     with pytest.raises(UserError, match=r"more than the learner's network .*give a smaller one"):
         compressor().build(spec, decided_policy(VECTOR), 0)
+
+
+def test_a_student_s_name_is_no_network() -> None:
+    with pytest.raises(UserError, match=r"must be a network, such as .*, got 'net3'"):
+        Distillation(student="net3")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_student_that_is_not_there_is_refused_before_a_run_begins() -> None:
+    check_students(FixedStrategy(SMALL), load_preset("catch"))
+    with pytest.raises(UserError, match="nowhere"):
+        check_students(FixedStrategy(CompressionSpec(student="nowhere:net")), load_preset("catch"))
 
 
 def test_own_students_go_with_any_learner() -> None:
