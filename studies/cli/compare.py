@@ -33,6 +33,8 @@ class Compare(RunOptions):
     scores: tuple[float, ...] = ()
     """which actors are timed to, as means of 20 episodes (default: half and nine tenths of the way
     that the first strategy goes)"""
+    until_score: float | None = None
+    """not here: a comparison is of runs of one length; give --scores"""
     workers: int = 0
     """runs at once on the virtual clock; 0: as many as there are cores and memory for"""
     out: Path | None = None

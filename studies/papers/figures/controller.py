@@ -21,8 +21,8 @@ DECIDING: dict[str, Any] = {"name": AdvancedIndicator.name, "params": PARAMS, "l
 FIGURE = PaperFigure(
     name="controller",
     title="A learned controller",
-    claim="The paper leaves its Advanced Indicator open. Here it is the one that ships with "
-    "AcceRL, trained on simulated runs of drawn games and machines.",
+    claim="The paper leaves its Advanced Indicator open. Here it is the one that shipped "
+    "with the code that made the runs, trained on simulated runs of drawn games and machines.",
     panels=tuple(
         Panel(
             game=game,
