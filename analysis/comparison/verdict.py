@@ -119,6 +119,7 @@ def limit_sentences(study: StudyRecord, contest: Mapping[str, Any]) -> list[str]
         return []
     return [
         *_exploratory(contest),
+        *_unchanging(study),
         *room_sentences(contest),
         *_conditions(study, contest, _planned(contest, PRIMARY)),
     ]
@@ -200,6 +201,17 @@ def _exploratory(contest: Mapping[str, Any]) -> list[str]:
         return []
     further = counted(count, "comparison")
     return [f"Exploratory, not in the plan, no winner claimed: {further}."]
+
+
+def _unchanging(study: StudyRecord) -> list[str]:
+    """Name the strategies that could change the spec, and in most test runs never decided to."""
+    found = []
+    for item in study.strategies:
+        runs = [run for (name, *_), run in study.runs.items() if name == item.name]
+        kept = sum(len({each.decision.without_shadow for each in run.reports}) == 1 for run in runs)
+        if item.kind not in ("fp32", "static") and 2 * kept > len(runs):
+            found.append(f"{study.labels[item.name]} ({kept} of {len(runs)})")
+    return [f"Kept to one spec in most of their test runs: {listed(found)}."] if found else []
 
 
 def room_sentences(contest: Mapping[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ import pytest
 
 from accerl.errors import UserError
 from accerl.records import json_hash, read_json
-from controller.bundle.meta import git_revision
+from controller.bundle.meta import code_revision
 from studies.jobs import cached
 from studies.jobs.cached import CachedExecutor, job_counts
 from studies.jobs.executor import Executor, Job, Outcome, open_executor, revisions
@@ -140,7 +140,7 @@ def test_progress_is_that_of_a_step_that_asks_in_portions(tmp_path: Path, diary:
             counts = (step["done"], step["running"], step["left"])
             assert counts == (start + 2, 0, 6 - start - 2)
             assert step["seconds_left"] > 0.0
-        assert executor.runs_by == {git_revision() or "unknown": 4}
+        assert executor.runs_by == {code_revision(): 4}
 
 
 class Slow(CachedExecutor):

@@ -74,6 +74,22 @@ def test_where_no_run_arrived_nothing_is_claimed(
     assert headline(study, mixed).endswith("; no run arrived to compare it with fp32 only.")
 
 
+def test_a_rule_that_never_changed_its_spec_is_named(
+    study: StudyRecord, contest: dict[str, Any]
+) -> None:
+    assert not any("Kept to one spec" in text for text in contest["verdict"])
+    held = {
+        key: replace(
+            run, reports=[replace(each, decision=Decision.of(FULL)) for each in run.reports]
+        )
+        if key[0] == "learned"
+        else run
+        for key, run in study.runs.items()
+    }
+    said = "Kept to one spec in most of their test runs: Learned controller (18 of 18)."
+    assert said in build_contest(replace(study, runs=held))["verdict"]
+
+
 def test_rows_follow_the_definitions(study: StudyRecord, contest: dict[str, Any]) -> None:
     assert len(contest["rows"]) == 3 * 3 * 6
     for row in contest["rows"][::7]:

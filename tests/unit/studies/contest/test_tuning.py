@@ -332,6 +332,6 @@ def test_scores_of_other_code_or_another_precision_are_not_taken(
     _, first = search(KL_THRESHOLD, tmp_path, runs=12, storage=storage)
     assert first
     assert search(KL_THRESHOLD, tmp_path, runs=12, storage=storage)[1] == []
-    for name, value in (("git_revision", "0123abc"), ("choose_precision", "neither")):
+    for name, value in (("code_revision", "0123abc"), ("choose_precision", "neither")):
         monkeypatch.setattr(f"studies.contest.tuning.{name}", lambda *_, value=value: value)
         assert search(KL_THRESHOLD, tmp_path, runs=12, storage=storage)[1] == first
