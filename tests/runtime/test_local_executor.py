@@ -191,6 +191,9 @@ def test_revisions_are_those_of_the_results_that_are_given() -> None:
     assert next(iter(found)) == "4567def"
 
 
+OTHER = "0123456".ljust(40, "0")
+
+
 def test_saved_results_of_other_code_are_told(
     tmp_path: Path, diary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,12 +202,12 @@ def test_saved_results_of_other_code_are_told(
         executor.map([job, DiaryJob(number=3, diary=diary)])  # that is not asked for again
     for file in (tmp_path / "jobs").iterdir():
         saved = json.loads(file.read_text())
-        saved["result"]["git_revision"] = "0123456789abcdef"
+        saved["result"]["git_revision"] = OTHER
         file.write_text(json.dumps(saved))
     with open_executor(tmp_path, 1) as executor:
         for _ in range(2):
             executor.map([job, DiaryJob(number=2, diary=diary)])
-        assert executor.runs_by["0123456789abcdef"] == 2
+        assert executor.runs_by[OTHER] == 2
     printed = capsys.readouterr()
     told = " ".join((printed.out + printed.err).split())
     assert told.count("saved results are of other code than this (1 by 0123456)") == 1
