@@ -76,7 +76,10 @@ def test_a_cluster_of_this_machine_has_room_for_the_run_it_is_started_for() -> N
     """Also where actors take shares of CPUs, and there are more of them than the machine has."""
     cpus = os.cpu_count() or 1
     run = RayRun(replace(ray_catch(num_actors=cpus + 1), ray=RayConfig(actor_cpus=0.9)))
-    run.close()
+    try:
+        assert run._cluster.has_room()
+    finally:
+        run.close()
 
 
 def test_a_cluster_that_does_not_fit_is_refused_in_one_line(
