@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 _OWN = set(vars(nn.Module()))  # what any module has
@@ -38,7 +39,8 @@ def _known(value: Any, within: tuple[Any, ...]) -> Hashable:
         return type(value)
     inner = (*within, value)
     if isinstance(value, Tensor):
-        return tuple(value.shape), value.dtype, value.detach().cpu().numpy().tobytes()
+        numbers = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)  # of any type
+        return tuple(value.shape), value.dtype, numbers.numpy().tobytes()
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype, value.tobytes()
     if callable(value) and isinstance(value, Hashable):
