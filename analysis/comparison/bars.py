@@ -281,7 +281,7 @@ def bar_sentences(contest: Mapping[str, Any], labels: Mapping[str, str]) -> list
     ]
     return sentences + [
         f"{labels[rule]} gained less on the validation seeds than {labels[static]}. A rule that "
-        "never switches is a static spec, so its search was too short; a longer one could make it "
-        "harder to beat."
+        "never switches is a static spec, so its search was too short, or did not hold that spec; "
+        "a longer or wider one could make it harder to beat."
         for rule, static in contest["weak_rules"].items()
     ]

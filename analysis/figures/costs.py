@@ -132,7 +132,8 @@ def phase_bars(
             table.append({"run": label, "phase": phase, "us": us, "text": significant(us)})
     runs = list(acted)
     colour = alt.Color("run:N", sort=runs).legend(columns=4)
-    colours = [strategy_colours(list(labelled), subject)[label] for label in runs]
+    coloured = strategy_colours(list(labelled), subject)
+    colours = [coloured[label] for label in runs]
     bars = marks().mark_bar().encode(color=colour.scale(domain=runs, range=colours))
     layers = _with_values(bars).encode(
         x=alt.X("us:Q").title("µs per environment step"),
