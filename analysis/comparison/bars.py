@@ -122,7 +122,9 @@ def _find(
         ratio = _share_of_room(ratio, bar["room"])
     found = {**empty, "found": ratio.estimate, **ratio.bounds()}
     found |= {"n": len(pairs), "clusters": len(set(clusters)), "missed": _missed(pairs)}
-    return {**found, "met": _is_met(bar, found) if _tells(pairs) else None}
+    if not _tells(pairs):  # all are at the horizon: an interval of no width knows nothing
+        return {**found, "low": None, "high": None}
+    return {**found, "met": _is_met(bar, found)}
 
 
 def _share_of_room(ratio: stats.Interval, room: float) -> stats.Interval:
@@ -269,6 +271,9 @@ def found_words(bar: Mapping[str, Any]) -> str:
         text += f"; no run reached its target on {formats.counted(bar['silent'], 'other')}"
     if bar["p"] is not None:
         text += f", corrected p {formats.p_value(bar['p'])}"
+    if bar["missed"]:
+        missed = formats.counted(bar["missed"], "run")
+        text += f"; {missed} that never arrived are counted with the horizon"
     return text
 
 

@@ -162,18 +162,17 @@ def resample(
 
 
 def band(values: np.ndarray) -> dict[str, np.ndarray]:
-    """Return lower quartile, interquartile mean, median and upper quartile of [runs, G].
+    """Return lower quartile, interquartile mean and upper quartile of [runs, G].
 
     A grid point that any run does not reach is NaN: a mean over fewer and fewer runs would bend
     the curve towards those that lasted.
     """
     complete = ~np.isnan(values).any(axis=0)
-    result = {key: np.full(values.shape[1], np.nan) for key in ("low", "iqm", "median", "high")}
+    result = {key: np.full(values.shape[1], np.nan) for key in ("low", "iqm", "high")}
     inside = values[:, complete]
     if inside.size:
-        low, median, high = np.quantile(inside, [0.25, 0.5, 0.75], axis=0)
+        low, high = np.quantile(inside, [0.25, 0.75], axis=0)
         result["low"][complete] = low
-        result["median"][complete] = median
         result["high"][complete] = high
         result["iqm"][complete] = iqm(inside)
     return result

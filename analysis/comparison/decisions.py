@@ -19,7 +19,7 @@ LEAST_KL_NATS = 1.1e-5
 """a strategy believes no less of a spec that computes what the learner computes"""
 NUMBERS = {
     *("env_steps_per_second", "rate_doubt", "efficiency", "efficiency_doubt", "kl_nats", "score"),
-    *("probability", "chosen"),
+    *("preference", "chosen"),
 }
 """what is drawn and tabled of a candidate"""
 
@@ -78,7 +78,7 @@ def spec_order(run: RunRecord) -> list[str]:
 
 def _values(row: Mapping[str, float], compresses: bool) -> dict[str, float | None]:
     """Return what is believed of one candidate: means, and one standard deviation either side."""
-    values: dict[str, float | None] = {"probability": row["probability"]}
+    values: dict[str, float | None] = {"preference": row["preference"]}
     names = (("rate", "env_steps_per_second", "rate"), ("efficiency", "efficiency", "efficiency"))
     for name, key, doubt in names:
         spread = math.exp(row[f"{doubt}_doubt"])
@@ -96,7 +96,7 @@ def _compressing(run: RunRecord) -> set[str]:
 def beliefs(run: RunRecord) -> Iterator[dict[str, Any]]:
     """Yield what was believed of every candidate at each decision, and once more at the end.
 
-    Rows are {begins, spec, rate, efficiency, kl, probability}, of rate and efficiency also ..._low
+    Rows are {begins, spec, rate, efficiency, kl, preference}, of rate and efficiency also ..._low
     and ..._high; `kl` is None where nothing is compressed.
     """
     found, compressing = explained(run), _compressing(run)

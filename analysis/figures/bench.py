@@ -127,7 +127,9 @@ def clock_fidelity(result: Mapping[str, Any]) -> Figure:
     panels = []
     for panel in values_of(table, "panel"):
         values = [row[side] for row in table if row["panel"] == panel for side in SIDES]
-        scale = {"domain": [min(0.0, *values), 1.05 * max(values)], "nice": False}
+        margin = 0.05 * (max(0.0, *values) - min(0.0, *values))
+        domain = [min(0.0, min(values) - margin), max(0.0, max(values) + margin)]
+        scale = {"domain": domain, "nice": False}
         axis = {"tickCount": 5, "format": "~s"}
         x = alt.X("real:Q").title("real clock").scale(**scale).axis(**axis)
         y = alt.Y("virtual:Q").title("virtual clock").scale(**scale).axis(**axis)

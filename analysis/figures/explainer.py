@@ -1,6 +1,6 @@
 """The decision explainer: what one run acted with, and what its strategy believed of every spec.
 
-Panels share the run's seconds: events, what acted, rate, efficiency, KL, probability, and J.
+Panels share the run's seconds: events, what acted, rate, efficiency, KL, preference, and J.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BELIEFS: Mapping[str, tuple[str, int]] = {
     "rate": ("Env steps per second: predicted for each spec, and observed (dots)", 125),
     "efficiency": ("Efficiency: what an env step is worth, over one without compression", 90),
     "kl": ("KL of compression (nats): believed, and measured (dots)", 80),
-    "probability": ("Preference: the softmax of the scores", 80),
+    "preference": ("Preference: the softmax of the scores", 80),
 }
 """panels by column: title, and height in px"""
 
@@ -92,7 +92,7 @@ def explainer_table(run: RunRecord) -> list[dict[str, Any]]:
     """Return the rows behind the figure; `kind` says what a row is.
 
     event {begins, ends, event, lane}, acted {begins, ends, spec, low, high}, name {begins, spec},
-    belief {begins, spec, rate, efficiency, kl, probability, ..._low, ..._high}, chosen (the same,
+    belief {begins, spec, rate, efficiency, kl, preference, ..._low, ..._high}, chosen (the same,
     and `stretch`), observed {begins, rate}, measured {begins, spec, kl}, return {begins, return}.
     """
     order = spec_order(run)
@@ -214,7 +214,7 @@ def _belief_scale(table: Sequence[Mapping[str, Any]], column: str) -> dict[str, 
 
     That is so where what was observed is `FAR` times what was believed, or the other way round.
     """
-    if column == "probability":
+    if column == "preference":
         return {"domain": [0, 1], "nice": False}
     values = [row[column] for row in table if (row.get(column) or 0.0) > 0.0]
     if column == "kl" or (column == "rate" and max(values) > FAR * min(values)):

@@ -53,7 +53,7 @@ def rich_table(table: Table) -> FittingTable:
         title=escape(table.title), title_justify="left", title_style="bold", box=None
     )
     for name, numeric in table.headings:
-        result.add_column(name, justify="right" if numeric else "left")
+        result.add_column(escape(name), justify="right" if numeric else "left")
     for row in table.rows:
         # Colour only marks who is who; the label stays in the terminal's own ink.
         marks = [f"[{cell.colour}]\N{BLACK SQUARE}[/] " if cell.colour else "" for cell in row]

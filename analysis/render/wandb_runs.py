@@ -31,7 +31,15 @@ STUDY_STEP = "horizon_share"
 """x axis of a study's runs, whose games have horizons from seconds to minutes"""
 MOST_ROWS = 10_000
 """of a table: W&B drops what is beyond, and says so only in a log"""
-EXPLAINED = ("env_steps_per_second", "efficiency", "probability")
+RETURNS = {
+    *("charts/episodic_return", "charts/learner_return"),
+    *("monitor/learner_return", "monitor/learner_return_new"),
+    *(f"monitor/actor_return{end}" for end in ("", "_new", "_low", "_median", "_high")),
+}
+"""scores, which games have on scales of their own"""
+IN_POINTS = {*RETURNS, "monitor/reward_gap"}
+"""these and their differences"""
+EXPLAINED = ("env_steps_per_second", "efficiency", "preference")
 """of what is believed of a candidate, the numbers that get a chart"""
 PROJECT = "accerl"
 WRITTEN = "accerl-runs.json"
@@ -334,13 +342,15 @@ def _mean_rows(
                 if math.isfinite(value):
                     series.setdefault(key, []).append((report.total_seconds, value))
         for key, points in series.items():
-            if key.endswith("_return"):
+            if key in RETURNS:
                 points.insert(0, (0.0, game.random_return))
             x, y = np.array(points).T
             values = np.interp(grid, x, y)
-            if key.endswith("_return"):
+            if key in IN_POINTS:
                 columns.setdefault(f"{key}/{env}", {}).setdefault(env, []).append(values)
-                values = curves.normalise(values, game.random_return, game.reference_return)
+                zero = game.random_return if key in RETURNS else 0.0
+                span = game.reference_return - game.random_return
+                values = curves.normalise(values, zero, zero + span)
             columns.setdefault(key, {}).setdefault(env, []).append(values)
     means = {STUDY_STEP: shares}
     for key, by_game in columns.items():

@@ -137,14 +137,15 @@ def _by_instance(study: StudyRecord, contest: Mapping[str, Any]) -> list[Block |
 
 def _method(study: StudyRecord) -> str:
     return (
-        f"Intervals: Student's t times the standard deviation of a bootstrap over independent "
-        f"pairs (10,000 resamples). Pairs of one game and seed on several machines share their "
-        f"random numbers and are drawn together as one. A stratum is the instances that share such "
-        f"pairs; of its n independent pairs n - 1 are drawn. Where a stratum or an instance has "
-        f"only one, all are one stratum. Degrees of freedom are the independent pairs less the "
-        f"strata; there is no interval below three independent pairs. p values: sign flips of the "
-        f"paired differences, two-sided, corrected by Holm within a metric; shared pairs flip "
-        f"together. P(better run): the chance that a random run of "
+        f"Intervals of comparisons: Student's t times the standard deviation of a bootstrap over "
+        f"independent pairs (10,000 resamples). Pairs of one game and seed on several machines "
+        f"share their random numbers and are drawn together as one. A stratum is the instances "
+        f"that share such pairs; of its n independent pairs n - 1 are drawn. Where a stratum or an "
+        f"instance has only one, all are one stratum. Degrees of freedom are the independent pairs "
+        f"less the strata; there is no interval below three independent pairs. Those of each "
+        f"strategy by itself: likewise, of interquartile means, with 2,000 resamples of n. p "
+        f"values: sign flips of the paired differences, two-sided, corrected by Holm within a "
+        f"metric; shared pairs flip together. P(better run): the chance that a random run of "
         f"{study.labels[study.subject]} beats a random run of the comparator on a random instance."
     )
 

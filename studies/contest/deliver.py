@@ -190,21 +190,25 @@ def variant_rows(
     }
     for way in trained:
         labels, shared, ours, theirs = [], [], [], []
+        arrived = False
         for item in instances:
             mine = results[way.entrant.name][item.name][: least[item.name]]
             paired = zip(mine, results[rule][item.name][: len(mine)], strict=True)
             for place, (run, other) in enumerate(paired):
                 labels.append(item.name)
                 shared.append((item.game, place))
-                ours.append(run.seconds_to_target(item).seconds)
-                theirs.append(other.seconds_to_target(item).seconds)
+                times = run.seconds_to_target(item), other.seconds_to_target(item)
+                arrived = arrived or not all(time.censored for time in times)
+                ours.append(times[0].seconds)
+                theirs.append(times[1].seconds)
         found = paired_log_ratio(np.array(ours), np.array(theirs), labels, rng, clusters=shared)
+        nothing = {"low": None, "high": None}  # all at the horizon: no width, and nothing known
         rows.append(
             {
                 "name": way.entrant.label,
                 "what": way.what,
                 "ratio": found.estimate,
-                **found.bounds(),
+                **(found.bounds() if arrived else nothing),
                 "note": f"acts: {way.entrant.params['accepted']}; {len(ours)} pairs, "
                 f"{len(set(shared))} independent",
             }

@@ -29,9 +29,9 @@ MARKS = (
     "Ratios are geometric means over seeds. After > one is too low, as some of the runs did not "
     "reach the score, after < too high, as some of the baseline's did not, and after ~ both "
     "happened; pairs of which neither did are left out. Scores were fixed by what actors without "
-    "compression reached with the first seeds (80% of the way to their best). These reach their "
-    "own score, and others need not: a claim that fails with them alone is one that these runs "
-    "cannot tell."
+    "compression reached with the first seeds (80% of the way to their best; Figure 8's 18 on Pong "
+    "was chosen beforehand). These reach their own score, and others need not: a claim that fails "
+    "with them alone is one that these runs cannot tell."
 )
 
 TINY = (

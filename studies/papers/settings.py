@@ -18,8 +18,8 @@ DERIVED = (
 )
 SCORES = (
     "*The score* of a game is a fixed one: 80% of the way that actors without compression went in "
-    "half a million env steps of seed 0 (MinAtar: seeds 0 to 2), rounded. Figures that begin with "
-    "these seeds are held against what was seen with them."
+    "half a million env steps of seed 0 (MinAtar: seeds 0 to 2), rounded; Figure 8's on Pong is "
+    "18. Figures that begin with these seeds are held against what was seen with them."
 )
 
 

@@ -104,7 +104,7 @@ class SecondsAtMost:
         """See `Check`."""
         by_game: dict[str, list[Pair]] = {}
         fresh: dict[str, list[Pair]] = {}
-        seen = 0
+        seen = unmeasured = 0
         for panel, curves in panels:
             base = _of(curves, self.machine, self.over or panel.baseline)
             own = _of(curves, self.machine, self.label)
@@ -115,6 +115,7 @@ class SecondsAtMost:
             for seed in sorted(base.keys() & own.keys()):
                 points = getattr(base[seed], self.by), getattr(own[seed], self.by)
                 if not all(points):
+                    unmeasured += 1
                     continue
                 first = reached(points[0], base[seed].scores, target)
                 pair = reached(points[1], own[seed].scores, target), first
@@ -130,7 +131,7 @@ class SecondsAtMost:
             _, least, most, _ = _interval(fresh)
             outcome = FAILS if _compared(least, most, math.log(self.at_most)) == FAILS else OPEN
         missed = found.own_missed if outcome == HOLDS else found.base_missed
-        if missed or found.left_out:
+        if missed or found.left_out or unmeasured:
             outcome = OPEN
         measure = self.by.replace("core", "processor").replace("_", " ")
         what = f"{measure} to the same score, {self.label} / {self.over or 'baseline'}"
@@ -147,6 +148,8 @@ class SecondsAtMost:
             what += f"; beside {seen} runs that the score was taken from"
         if found.left_out:
             what += f"; left out: {found.left_out} pairs, of which neither reached it"
+        if unmeasured:
+            what += f"; left out: {unmeasured} pairs without {measure}"
         return Verdict(
             claim=self.claim,
             outcome=outcome,
@@ -174,6 +177,8 @@ class EndsWithin:
     machine: str
     at_least: float = -math.inf
     at_most: float = math.inf
+    left_out: tuple[str, ...] = ()
+    """games"""
     switched: bool = False
     """whether only runs count in which the decision changed before the end that is compared: where
     it did not, a rule has not acted, and nothing can be said of it"""
@@ -183,6 +188,8 @@ class EndsWithin:
         by_game: dict[str, list[float]] = {}
         unswitched = left_out = 0
         for panel, curves in panels:
+            if panel.game in self.left_out:
+                continue
             base = _of(curves, self.machine, panel.baseline)
             own = _of(curves, self.machine, self.label)
             for seed in sorted(base.keys() & own.keys()):
@@ -214,6 +221,8 @@ class EndsWithin:
         ]
         what = f"score after as many env steps, {self.label} - baseline on {self.machine}, as a "
         what += f"share of what the baseline has learned (holds if {' and '.join(bounds)})"
+        if self.left_out:
+            what += f"; without {' and '.join(self.left_out)}"
         if unswitched:
             what += f"; left out: {unswitched} runs whose decision did not change before that"
         if left_out:

@@ -90,8 +90,10 @@ def headline(result: Mapping[str, Any]) -> str:
         elif low > 1.0 and found["bound"] in ("", ">"):
             kind = "later"
         ratio = found["seconds_ratio"]
-        told = "" if ratio is None else f" ({found['bound']}{ratio:.2f})"
-        kinds[kind].append(f"{row['label']}{told}")
+        pairs, seeds = found["pairs"], len(result["seeds"])
+        few = f", {pairs} of {seeds} pairs" if pairs < seeds else ""
+        shown = "" if ratio is None else f" ({found['bound']}{ratio:.2f}{few})"
+        kinds[kind].append(f"{row['label']}{shown}")
     parts = [
         f"{name} than {over}: {', '.join(kinds[name])}"
         for name in ("sooner", "later")

@@ -113,7 +113,6 @@ def test_band_has_quartiles_iqm_and_stops_where_a_run_stops() -> None:
     values = np.array([[0.0, 1.0], [1.0, np.nan], [2.0, 3.0], [3.0, 4.0], [100.0, 5.0]])
     found = curves.band(values)
     assert found["low"][0] == 1.0
-    assert found["median"][0] == 2.0
     assert found["high"][0] == 3.0
     assert found["iqm"][0] == pytest.approx(2.0)
     assert all(np.isnan(found[key][1]) for key in found)

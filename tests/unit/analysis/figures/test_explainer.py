@@ -48,7 +48,7 @@ def why(chosen: str, rate: float = 900.0) -> dict[str, dict[str, float]]:
             "efficiency_doubt": 0.2,
             "kl_nats": kl,
             "score": 10.0 * math.log(speed * efficiency / rate),
-            "probability": 1 / 3,
+            "preference": 1 / 3,
             "chosen": float(label == chosen),
         }
         for label, (speed, efficiency, kl) in known.items()

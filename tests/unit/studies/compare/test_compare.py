@@ -27,6 +27,7 @@ from tests.fixtures.controllers.made_bundles import make_indicator_bundle
 from tests.fixtures.reports.reports import interval_report
 
 OWN = "tests.fixtures.own_strategies:Careful"
+LATER = {"seconds_ratio": 1.5, "seconds_interval": [1.2, 1.9]}
 FP32, NET3, SHORT = "{}", '{"bits": 8, "student": "net3"}', 6.0
 
 
@@ -168,17 +169,15 @@ def with_score(result: dict[str, Any], **changes: Any) -> dict[str, Any]:
     ("changes", "said"),
     [
         ({}, "sooner than slow: quick (0.51)"),
-        ({"seconds_ratio": 1.5, "seconds_interval": [1.2, 1.9]}, "later than slow: quick (1.50)"),
+        (LATER, "later than slow: quick (1.50)"),
         ({"seconds_interval": None}, "cannot be told from slow: quick (0.51)"),
         # At least so much may be any amount more, and at most so much any less.
         ({"bound": ">"}, "cannot be told from slow: quick (>0.51)"),
         ({"bound": "<"}, "sooner than slow: quick (<0.51)"),
-        (
-            {"bound": ">", "seconds_ratio": 1.5, "seconds_interval": [1.2, 1.9]},
-            "later than slow: quick (>1.50)",
-        ),
+        ({**LATER, "bound": ">"}, "later than slow: quick (>1.50)"),
         ({"bound": "~"}, "cannot be told from slow: quick (~0.51)"),
         ({"reached": 0}, "cannot be told from slow: quick (0.51)"),
+        ({"pairs": 2}, "sooner than slow: quick (0.51, 2 of 3 pairs)"),
     ],
 )
 def test_the_headline_says_what_intervals_tell(changes: dict[str, Any], said: str) -> None:

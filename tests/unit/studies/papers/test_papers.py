@@ -39,7 +39,12 @@ def test_curves_without_processor_seconds_say_nothing_of_them() -> None:
     )
     assert check([(PANEL, found)]).outcome == HOLDS
     bare = {key: replace(each, processor_seconds={}) for key, each in found.items()}
-    assert check([(PANEL, bare)]).outcome == OPEN
+    verdict = check([(PANEL, bare)])
+    assert (verdict.outcome, verdict.runs) == (OPEN, 0)
+    key = (PAPER, "INT8", 0)
+    verdict = check([(PANEL, {**found, key: bare[key]})])
+    assert (verdict.outcome, verdict.runs) == (OPEN, 3)
+    assert verdict.what.endswith("left out: 1 pairs without processor seconds")
     result = figure_result(figure(), [bare])
     known = result["panels"][0]["machines"][PAPER]["lines"][1]
     assert (known["core_seconds_ratio"], known["processor_seconds"]) == (None, None)

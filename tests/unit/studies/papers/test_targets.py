@@ -71,9 +71,11 @@ def test_a_run_is_held_against_another_line_than_the_baseline() -> None:
 
 
 def test_games_that_are_hardly_learned_are_timed_apart() -> None:
-    (check,) = (c for c in FIGURES["fig12"].checks if getattr(c, "left_out", ()))
+    check, ends = (c for c in FIGURES["fig12"].checks if getattr(c, "left_out", ()))
     assert isinstance(check, SecondsAtMost)
     found = curves({"Original": [2.0] * 4, "INT8": [2.0] * 4})
     panels = [(replace(PANEL, game=game), found) for game in ("pong", *HARDLY_LEARNED)]
     assert check(panels).runs == 4
     assert "without bank_heist and beam_rider" in check(panels).what
+    assert ends(panels).runs == 4
+    assert "without bank_heist and beam_rider" in ends(panels).what
