@@ -257,7 +257,7 @@ class WeightVector(SharedBlock):
     With `gradients`, those of its last step follow: the Taylor criterion of pruning reads them.
 
     One buffer is enough: the learner writes far less often than a copy takes, and a reader that is
-    overtaken, as only distillers can be, starts again.
+    overtaken starts again.
     """
 
     def __init__(self, size: int, name: str | None = None, *, gradients: bool = False) -> None:

@@ -98,7 +98,8 @@ class CompressorChain:
             )
         for earlier in self.links:
             before = type(earlier).__name__
-            if earlier.stage == link.stage:
+            shipped = isinstance(earlier, SHIPPED) and isinstance(link, SHIPPED)
+            if earlier.stage == link.stage and shipped:  # links of your own share a stage
                 raise UserError(f"chain: {name} after {before} does the same step twice; keep one")
             if earlier.stage > link.stage:
                 raise UserError(
@@ -232,9 +233,7 @@ class CompressorChain:
         elif config.simulated_bits:
             links.append(SimulatedQuantizer(config.simulated_bits))
         links.append(next(link for link, graph in GRAPHS.items() if graph == spec.graph)())
-        chain = cls()
-        chain.links = sorted(links, key=lambda link: link.stage)
-        return chain
+        return cls(sorted(links, key=lambda link: link.stage))
 
 
 @dataclass(frozen=True)
@@ -243,25 +242,26 @@ class ChainMemory:
 
     factoriser: Factoriser
     tracker: RangeTracker
-    generation: int = 0
-    """of the network; what was learned about an earlier one does not hold"""
+    network: int = 0
+    """number of the network, see `StudentPool.network_number`; what was learned about another does
+    not hold"""
     version: int = 0
     """learner updates at the publication that used it last"""
 
     @classmethod
     def of(
-        cls, rank: float, config: CompressionConfig, generation: int = 0, version: int = 0
+        cls, rank: float, config: CompressionConfig, network: int = 0, version: int = 0
     ) -> ChainMemory:
         """Return an empty memory."""
         factoriser = Factoriser(rank, config.rank_method)
-        return cls(factoriser, RangeTracker(config.quantise_method.ranges), generation, version)
+        return cls(factoriser, RangeTracker(config.quantise_method.ranges), network, version)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that an exact resume needs, as a plain tree."""
         return {
             "factoriser": self.factoriser.state_dict(),
             "tracker": self.tracker.state_dict(),
-            "generation": self.generation,
+            "network": self.network,
             "version": self.version,
         }
 

@@ -335,8 +335,8 @@ class Compressor:
         for entry in state["memories"]:
             named = entry["student"]
             key = None if named is None else StudentKey(*named)
-            generation, version = int(entry["generation"]), int(entry.get("version", 0))
-            memory = ChainMemory.of(float(entry["rank"]), self.config, generation, version)
+            number, version = int(entry["network"]), int(entry.get("version", 0))
+            memory = ChainMemory.of(float(entry["rank"]), self.config, number, version)
             memory.load_state_dict(entry)
             self._memories[key, float(entry["rank"])] = memory
         self._pool.load_state_dict(state)
@@ -345,10 +345,10 @@ class Compressor:
         """Return what is remembered of that network, factorised to that rank."""
         if version != self._published[1]:
             self._published = self._published[1], version
-        generation = 0 if key is None else self._pool.generation(key)
+        number = 0 if key is None else self._pool.network_number(key)
         memory = self._memories.get((key, rank))
-        if memory is None or memory.generation != generation:
-            memory = ChainMemory.of(rank, self.config, generation)
+        if memory is None or memory.network != number:
+            memory = ChainMemory.of(rank, self.config, number)
         elif memory.version not in self._published:
             memory.factoriser.forget()  # half a pass does not catch up with more than a publication
         if memory.tracker.measured_at not in self._published:  # the learner acted meanwhile, say

@@ -290,11 +290,13 @@ class ParallelRun(ABC, Generic[W]):
         waited = not self._slots.waiting
         patience = min(max(deadline - before, 0.0), LOOK_SECONDS)
         self._receive(timeout_seconds=patience if waited else 0.0)
-        self.recorder.add_seconds("wait", perf_counter() - before)
+        if waited:
+            self.recorder.add_seconds("wait", perf_counter() - before)
         if not self._slots.waiting:
             return
         slot = self._slots.take(waited=waited)
         behind = self._slots.waiting
+        before = perf_counter()
         rollout = self._rollout(slot)
         try:
             tag = self._tag(slot, rollout)
@@ -303,13 +305,13 @@ class ParallelRun(ABC, Generic[W]):
             self._done(slot)
             return
         lag = self.learner.updates - tag.version
-        before = perf_counter()
-        stats = self._learn(slot, rollout, self.now + before - self._began)
-        self.recorder.add_seconds("learn", perf_counter() - before)
+        stats = self._learn(slot, rollout, self.now + perf_counter() - self._began)
         if stats is not None:
             fill = min(behind / max(self.config.runtime.queue_rollouts, 1), 1.0)
             self.recorder.add_rollout(rollout, tag.spec, stats, lag=lag, queue_fill=fill)
             self._learned(slot, rollout, stats)
+        self.recorder.add_seconds("learn", perf_counter() - before)
+        if stats is not None:
             self._receive(timeout_seconds=0.0)  # whoever has finished meanwhile gets work now
             self.publishing.after_update(rollout)
             self._watch_publishing()

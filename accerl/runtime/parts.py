@@ -20,7 +20,7 @@ from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.structure import describe
 from accerl.own_code import make_own
-from accerl.spec import is_own_network
+from accerl.spec import is_import_path
 from accerl.weights import load_weights, weight_arrays
 
 
@@ -131,7 +131,7 @@ def check_remade(policy: Policy, network: str, generator: torch.Generator) -> No
     Raises:
         UserError: it is such a network.
     """
-    if not (is_own_network(network) and isinstance(policy, GraphPolicy)):
+    if not (is_import_path(network) and isinstance(policy, GraphPolicy)):
         return  # a chain is its weights alone
     made = make_network(network, policy.observation, policy.num_actions, generator)
     if describe(made) != describe(policy):

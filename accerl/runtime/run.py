@@ -12,8 +12,9 @@ from accerl.spec import CompressionSpec, Decision
 PHASES: tuple[str, ...] = ("env", "infer", "write", "wait", "learn", "compress", "publish")
 """Where seconds go: env, infer, write (actors), wait, learn (learner), compress, publish.
 
-compress is distilling, and measuring shadows; both are the learner's seconds too, unless a process
-of its own does them.
+learn is all that becomes of a rollout, from unpacking it to showing it to students. compress is
+distilling, and measuring shadows; it and publish are the learner's seconds too, unless a process of
+its own does them. On the real clock, messages and what is sent to distillers are in no phase.
 """
 
 
@@ -79,7 +80,8 @@ class IntervalReport(JsonFields):
     spec_seconds: Mapping[CompressionSpec, float]
     """actor seconds by the spec that really acted; JSON has its label for a key, here and below"""
     switch_seconds: float
-    """seconds that the last change of decision cost (compress + publish); 0 without a change"""
+    """seconds that changes of decision, and students that began to act, cost in this interval
+    (compress + publish)"""
     acted_kl_nats: Mapping[CompressionSpec, float] = field(default_factory=dict)
     """`kl_mean_nats` by the spec that acted; of those alone of whose rollouts KL was measured"""
     losses: Mapping[str, float] = field(default_factory=dict)
@@ -101,11 +103,13 @@ class IntervalReport(JsonFields):
     learner; of a process that was replaced, those of both; on a virtual clock those that the
     modelled processes take, actors that fill a rollout side by side together"""
     actor_core_seconds: float = 0.0
-    """processor seconds of the actors within env, infer and write; 0: not known"""
+    """processor seconds of the actors within env, infer and write, of one of those that fill a
+    rollout side by side on a virtual clock; 0: not known"""
     distill_updates: int = 0
     """distillation updates of students and pruned networks; those before one may act are no part"""
     distill_core_seconds: float = 0.0
-    """processor seconds that they took, of all who distil together"""
+    """processor seconds that they took, of all who distil together; on a virtual clock with a GPU
+    the GPU's"""
     publications: int = 0
     """how often the policy was compressed"""
     publications_unchanged: int = 0
@@ -162,11 +166,12 @@ class InnerRun(Protocol):
         ...
 
     def snapshot(self) -> Snapshot:
-        """Return everything the run is (serial and analytic runs only), bit-exact if the game is.
+        """Return everything the run is, but for rollouts that other processes are filling.
 
-        Games that cannot be saved (Atari's, and those of Gymnasium's registry: see
-        `Envs.exact_resume`) begin anew. Of the states that students learn from it holds the newest
-        32 MB: on Atari, where more are kept, students go on from others than they would have.
+        Serial and analytic runs go on bit-exactly if the game does. Games that cannot be saved
+        (Atari's, and those of Gymnasium's registry: see `Envs.exact_resume`) begin anew. Of the
+        states that students learn from it holds the newest 32 MB: on Atari, where more are kept,
+        students go on from others than they would have.
         """
         ...
 

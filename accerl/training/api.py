@@ -41,7 +41,7 @@ def train(
         strategy: an object, what actors act with throughout, the name of a hand-set strategy, or
             the folder of a schedule bundle; None acts without compression.
         seconds: length of the run on its own clock; None: the game's.
-        seed: of everything random.
+        seed: of all random numbers.
         out: folder to record the run in; None records nothing.
         resume: whether to go on with the run in `out`, from its last checkpoint, to its length
             unless `seconds` says another.

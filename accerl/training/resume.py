@@ -10,7 +10,7 @@ from accerl.checkpoint import has_checkpoint, load_checkpoint
 from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.monitor.strategies.base import HandSetStrategy
-from accerl.monitor.strategy import Strategy, decide, tell_rejected
+from accerl.monitor.strategy import Strategy, decide, declares, events_of, tell_rejected
 from accerl.precision import choose_precision
 from accerl.records import CONFIG, RunWriter, fingerprint, plain, read_json
 from accerl.runtime.latency.profile import LatencyProfile
@@ -121,6 +121,8 @@ def go_on(
                 "--out"
             )
         tell_rejected(strategy, report.events)
+        if declares(strategy, "events"):  # read as in the run: compositions note their order so
+            events_of(strategy)
         score.update(report)
     writer.go_on(len(reports), finished=episode.finished or score.is_reached)
     return reports

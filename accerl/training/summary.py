@@ -31,16 +31,16 @@ _FROM_CONFIG = {
 SUMMARY_FIELDS: Mapping[str, str] = {
     "env": "the game",
     "preset": "settings that the run began with",
-    "seed": "of everything random",
+    "seed": "seed of all random numbers",
     "strategy": "who decided",
-    "config_hash": "of all settings",
+    "config_hash": "hash of all settings",
     "runtime": "serial, process or ray",
     "tier": "virtual or real, as its clock",
     "profile": "latency profile that charged a virtual clock; null: the clock was real",
-    "seconds": "on its own clock",
-    "env_steps": "that the learner has used",
-    "env_steps_per_second": "the same a second",
-    "learner_updates": "how many",
+    "seconds": "length of the run on its own clock",
+    "env_steps": "env steps that the learner has used",
+    "env_steps_per_second": "env steps that the learner has used, per second",
+    "learner_updates": "number of learner updates",
     "final_return": f"last J where it was measured, else the mean of the last {SCORED_EPISODES} "
     "episodes, or of all if fewer ended",
     "best_return": f"best J, else the best mean of {SCORED_EPISODES} episodes in a row, or of all "
@@ -53,14 +53,14 @@ SUMMARY_FIELDS: Mapping[str, str] = {
     "conditions": "what happened to the machine meanwhile",
     "publications": "how often the policy was compressed for actors",
     "publications_unchanged": "those that would have acted as what acts, and were not sent",
-    "publication_bytes": "sent",
+    "publication_bytes": "bytes that publications sent",
     "rss_bytes_max": "most memory of each process",
     "rss_bytes_per_minute": "by how much that of each process grew",
     "cpu_seconds": "processor seconds of each process, modelled ones on a virtual clock",
-    "monitor_cpu_share": "of the processor time, for monitoring; null: not measured",
+    "monitor_cpu_share": "share of the processor time that monitoring took; null: not measured",
     "strategy_events": "what the strategy says of what it did",
-    "fingerprint": "of the machine",
-    "versions": "of what ran",
+    "fingerprint": "the machine: processor, cores, instructions",
+    "versions": "versions of AcceRL and of the libraries that ran",
 }
 """what a summary holds, for people"""
 
@@ -71,8 +71,8 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
     `final_return` and `best_return` are J where it was measured; otherwise the mean of the last 20
     episodes, and the best mean of 20 episodes in a row; of all, if fewer ended. `events` counts
     those of processes, such as restarts, by role; `spec_seconds` shares out the seconds of each
-    interval among the specs that acted in it; `conditions` has what happened to the machine, first
-    to begin first.
+    interval among the specs that acted in it, and what passes without a rollout among those of the
+    next; `conditions` has what happened to the machine, first to begin first.
 
     Args:
         config: the content of config.json.
@@ -81,7 +81,6 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
     seconds = reports[-1].total_seconds if reports else 0.0
     env_steps = reports[-1].total_env_steps if reports else 0
     phases: Counter[str] = Counter()
-    spec_seconds: defaultdict[CompressionSpec, float] = defaultdict(float)
     decisions: list[dict[str, Any]] = []
     events = Counter(str(event["role"]) for report in reports for event in report.events)
     takeovers = [
@@ -91,9 +90,6 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
     ]
     for report in reports:
         phases.update(report.phase_seconds)
-        acting = sum(report.spec_seconds.values())
-        for spec, busy in report.spec_seconds.items():  # of all actors, without what they wait
-            spec_seconds[spec] += report.seconds * busy / acting if acting else 0.0
         entry = report.decision.without_shadow.to_json()
         if not decisions or decisions[-1]["decision"] != entry:
             started = report.total_seconds - report.seconds
@@ -113,7 +109,7 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
         "final_return": final,
         "best_return": best,
         "phases": dict(phases),
-        "spec_seconds": by_label(spec_seconds),
+        "spec_seconds": by_label(_spec_seconds(reports)),
         "decisions": decisions,
         "takeovers": takeovers,
         "events": dict(events),
@@ -164,6 +160,24 @@ def note_on_actors(summary: Mapping[str, Any], actors: int) -> str | None:
         f"the learner was busy all the time, and the {actors} actors {busy / actors:.0%} of it; "
         f"{enough} would do: --set runtime.num_actors={enough}"
     )
+
+
+def _spec_seconds(reports: Sequence[IntervalReport]) -> dict[CompressionSpec, float]:
+    """Return the run's seconds by what acted; empty where no rollout was learned from."""
+    found: defaultdict[CompressionSpec, float] = defaultdict(float)
+    unshared = 0.0
+    shares: dict[CompressionSpec, float] = {}
+    for report in reports:
+        unshared += report.seconds
+        acting = sum(report.spec_seconds.values())
+        if acting:  # of all actors, without what they wait
+            shares = {spec: busy / acting for spec, busy in report.spec_seconds.items()}
+            for spec, share in shares.items():
+                found[spec] += share * unshared
+            unshared = 0.0
+    for spec, share in shares.items():
+        found[spec] += share * unshared
+    return dict(found)
 
 
 def _conditions(reports: Sequence[IntervalReport]) -> list[Mapping[str, Any]]:

@@ -289,7 +289,8 @@ class _Asked:
             "seconds_left": self._pace.seconds(left),
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        write_json(self._executor.folder.path / PROGRESS, counts)
+        with suppress(OSError):  # a full disk ends what needs it, not a study for how far it is
+            write_json(self._executor.folder.path / PROGRESS, counts)
 
     def _finish(self, name: str, *, replayed: bool = False) -> None:
         for _ in range(self._times[name]):

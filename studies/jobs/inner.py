@@ -110,13 +110,15 @@ class StrategyJob(InstanceJob[StrategyResult]):
             profile=self.instance.latency,
         )
         reports = result.reports
-        random_return = self.instance.random_return
-        returns = [report.learner_return for report in reports]
+        returns = [self.instance.random_return]
+        for report in reports:
+            score = report.learner_return
+            returns.append(returns[-1] if score is None else score)
         sampled = [report.compression_kl_nats.values() for report in reports]
         kls = [sum(own) / len(own) for own in sampled if own]
         return StrategyResult(
             times=(0.0, *(report.total_seconds for report in reports)),
-            returns=(random_return, *(value for value in returns if value is not None)),
+            returns=tuple(returns),
             decisions=tuple(report.decision for report in reports),
             env_steps=(0, *(report.total_env_steps for report in reports)),
             compression_kl_nats=sum(kls) / len(kls) if kls else None,

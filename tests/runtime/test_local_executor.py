@@ -94,6 +94,14 @@ def test_a_folder_belongs_to_one_driver_that_makes_runs(tmp_path: Path, diary: P
         assert numbers(third, [other]) == [2]
 
 
+def test_jobs_do_not_end_for_want_of_a_file_that_says_how_far_they_are(
+    tmp_path: Path, diary: Path
+) -> None:
+    (tmp_path / cached.PROGRESS).mkdir()  # nothing can be written there, as on a full disk
+    with open_executor(tmp_path, 1) as executor:
+        assert numbers(executor, [DiaryJob(number=1, diary=diary)]) == [1]
+
+
 def test_only_the_job_of_a_killed_worker_is_done_again(tmp_path: Path, diary: Path) -> None:
     jobs = [DiaryJob(number=number, diary=diary, does="wait") for number in range(3)]
 

@@ -170,6 +170,10 @@ class StudentPool:
             return self._received[key].generation
         return self._trainers[key].generation if key in self._trainers else 0
 
+    def network_number(self, key: StudentKey) -> int:
+        """Return a number that changes when the network of `key` is begun anew or taken over."""
+        return 2 * self.generation(key) + (key in self._received)
+
     def _create(self, key: StudentKey, policy: Policy, states: np.ndarray) -> None:
         generator = key_generator(self._seed, key)
         net = self._begin(key, policy, states, generator)

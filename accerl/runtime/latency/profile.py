@@ -17,7 +17,7 @@ import numpy as np
 from accerl.errors import UserError, first_line, require_choice
 from accerl.json_fields import JsonFields
 from accerl.records import json_hash
-from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, is_own_network
+from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, is_import_path
 
 FORMAT = 3
 PIXELS = (4, 84, 84)
@@ -323,7 +323,7 @@ class LatencyProfile(JsonFields):
         )
         if not self.has(spec):
             hint = "choose a spec it lists (`accerl profile show`) or measure another profile"
-            if is_own_network(spec.student):
+            if is_import_path(spec.student):
                 hint = "your own students act on the real clock: add --clock real"
             raise UserError(
                 f"latency profile {self.name!r} has no times for {spec.label!r}; {hint}"

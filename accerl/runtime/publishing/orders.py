@@ -141,6 +141,8 @@ class PublicationOrders:
         news = {s: cause for s, cause in delivery.rejected.items() if s not in self._rejected}
         self._events += news.items()
         self._rejected |= set(news)
+        # An engine that failed its check may pass with other weights.
+        self._rejected.difference_update(tag.spec for tag in delivery.acted)
         first, changed = self._decision is None, self._is_switch(decision)
         if not first and (changed or any(spec in self._waiting for spec in delivery.admitted)):
             self._switch_seconds += delivery.seconds

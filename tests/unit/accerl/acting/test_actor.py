@@ -91,6 +91,21 @@ def test_stored_logits_are_bit_for_bit_what_the_engine_produces(
         assert gap > (1e-5 if spec.bits == 16 and not computes_bfloat16() else 1e-3)
 
 
+@pytest.mark.parametrize("infer_batch", [1, 4])
+def test_pieces_of_a_batch_are_those_of_their_own_environments(infer_batch: int) -> None:
+    envs = make_envs("cartpole", 6)
+    publication = publish(envs, [CompressionSpec()])
+    actor, rollout = Actor(envs, 0, infer_batch=infer_batch), blank(envs, 5)
+    actor.load(publication)
+    actor.collect(rollout)
+    engine = make_engine(publication.artifacts[0])
+    for t in range(5):
+        for low in range(0, 6, infer_batch):
+            part = slice(low, low + infer_batch)
+            again = engine.infer(rollout.obs[t, part])[0]
+            assert rollout.logits[t, part].tobytes() == again.tobytes()
+
+
 class Recorder:
     """Environments that remember what the actor did to them, and may interrupt it."""
 

@@ -79,6 +79,23 @@ def test_senseless_orders_are_refused_with_a_reason(links: list[Link], reason: s
         CompressorChain(links)
 
 
+class Noted:
+    """A link of somebody's own, at the stage of a shipped one."""
+
+    stage = Stage.QUANTISE
+
+    def apply(self, state: CompressionState) -> CompressionState:
+        return state
+
+
+def test_links_of_ones_own_share_a_stage_by_hand_as_in_a_run() -> None:
+    first, second = Noted(), Noted()
+    chain = CompressorChain([first, second, Quantizer("INT8"), ONNX()])
+    asked = CompressorChain.from_spec(CompressionSpec(bits=8), own_links=[first, second])
+    assert [type(link) for link in asked.links] == [type(link) for link in chain.links]
+    assert asked.own_links == chain.own_links == (first, second)
+
+
 def test_unknown_precision_is_refused() -> None:
     with pytest.raises(UserError, match="allowed: INT8, BF16"):
         Quantizer("INT4")

@@ -57,6 +57,19 @@ def test_a_network_that_was_begun_anew_replaces_what_was_received() -> None:
         torch.testing.assert_close(after.state_dict()[name], weight, rtol=0.0, atol=0.0)
 
 
+def test_a_network_that_another_process_takes_over_has_another_number() -> None:
+    learner, here, there = make_learner(), make_pool(), make_pool()
+    for pool in (here, there):
+        pool.network(PRUNED, learner, states())
+    own = here.network_number(PRUNED)
+    here.receive(there.send([PRUNED]))
+    assert here.generation(PRUNED) == 0
+    taken = here.network_number(PRUNED)
+    assert taken != own
+    here.receive(there.send([PRUNED]))
+    assert here.network_number(PRUNED) == taken
+
+
 @pytest.mark.parametrize("key", [PRUNED, StudentKey("net3", 0.0)])
 def test_a_resumed_pool_knows_how_often_it_began(key: StudentKey) -> None:
     learner, pool, resumed = make_learner(), make_pool(), make_pool()

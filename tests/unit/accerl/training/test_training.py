@@ -23,10 +23,11 @@ from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run import CHECKPOINT_EVERY, RunResult
 from accerl.training.run_folder import CHECKPOINT
 from accerl.training.saved_policy import evaluate_checkpoint
-from accerl.training.summary import SUMMARY_FIELDS
+from accerl.training.summary import SUMMARY_FIELDS, summarise
 from analysis.records.load import load_run
 from tests.fixtures.runs.inner_runs import fast_profile, files_hash, tiny_catch
 from tests.fixtures.runs.short_catch import config, interrupting, run
+from tests.fixtures.studies.synthetic_study import make_report
 
 INT8 = CompressionSpec(bits=8)
 NET3 = CompressionSpec(student="net3", bits=8)
@@ -215,6 +216,17 @@ def test_a_disk_that_cannot_even_hold_the_metrics_is_an_error_of_the_disk(tmp_pa
         run(FixedStrategy(), tmp_path, resume=True)
     assert load_checkpoint(tmp_path / CHECKPOINT)["intervals"] == 4
     assert len(run(FixedStrategy(), tmp_path, resume=True).reports) == 10
+
+
+def test_seconds_without_a_rollout_are_those_of_what_acts_in_the_next() -> None:
+    """Rollouts may outlast intervals: the run's seconds are all shared out."""
+    acted = [{}, {NET3: 0.3, INT8: 0.1}, {}, {}, {INT8: 0.2}, {}]
+    reports = [
+        make_report(index, 1.0, None, Decision.of(NET3), spec_seconds=specs)
+        for index, specs in enumerate(acted)
+    ]
+    assert summarise({}, reports)["spec_seconds"] == {NET3.label: 1.5, INT8.label: 4.5}
+    assert summarise({}, reports[:1])["spec_seconds"] == {}
 
 
 def test_the_summary_adds_up(tmp_path: Path) -> None:

@@ -276,3 +276,13 @@ def test_links_are_each_machine_s_own() -> None:
     paper = load_profile("paper")
     assert paper.group_cores(32) == pytest.approx(32 / 3)
     assert paper.group_cores(8) == 8.0
+
+
+def test_states_that_are_inferred_in_pieces_cost_what_their_pieces_cost() -> None:
+    own = profile()
+    _, whole, _ = own.act_seconds(IDENTITY, 5)
+    _, pieces, _ = own.act_seconds(IDENTITY, 5, 2)
+    assert whole == pytest.approx(own.infer_seconds(IDENTITY, 5))
+    pair, one = own.infer_seconds(IDENTITY, 2), own.infer_seconds(IDENTITY, 1)
+    assert pieces == pytest.approx(2.0 * pair + one)
+    assert pieces > whole
