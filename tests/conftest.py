@@ -20,7 +20,6 @@ for _name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
     os.environ.pop(_name, None)
 
 pytest_plugins = ["tests.fixtures.reports.browser"]
-_LEFT_OUT = pytest.StashKey[int]()
 
 
 def pytest_configure() -> None:
@@ -38,18 +37,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if programs() is not None or os.environ.get("CI"):
         return
     left_out = [item for item in items if item.get_closest_marker("postgres")]
-    config.stash[_LEFT_OUT] = len(left_out)
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if not item.get_closest_marker("postgres")]
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    left_out = config.stash.get(_LEFT_OUT, 0)
-    if left_out:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was left out: at the end, as neither -q nor pytest-xdist shows a header."""
+    from tests.fixtures.reports.browser import CHROMIUM  # a plugin: pytest imports it first
+
+    if os.environ.get("CI"):
+        return
+    missing = {"chromium": CHROMIUM is None, "postgresql": programs() is None}
+    for package in (name for name, is_missing in missing.items() if is_missing):
         terminalreporter.write_line(
-            f"{left_out} tests left out: PostgreSQL is not installed (apt-get install postgresql)"
+            f"tests that need {package} were left out: apt-get install {package}"
         )
 
 

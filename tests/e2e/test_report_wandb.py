@@ -79,6 +79,9 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     wandb = importlib.import_module("wandb")
     wandb.teardown()  # its process would have the environment of an earlier test
     with socket.create_server(("127.0.0.1", 0)) as proxy:
+        # Nothing but W&B's own settings may keep it from asking, and nothing past the proxy.
+        for name in ("WANDB_MODE", "NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
         for scheme in ("http", "https", "all"):
             address = f"http://127.0.0.1:{proxy.getsockname()[1]}"
             monkeypatch.setenv(f"{scheme}_proxy", address)

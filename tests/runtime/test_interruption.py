@@ -35,13 +35,23 @@ class Started:
                 # A suite started in the background ignores SIGINT, and its children would too.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
-        # It comes after the first interval's record, and a run that has none cannot go on.
-        wait_for(lambda: has_checkpoint(out / CHECKPOINT), "a first checkpoint")
-        assert self.process.poll() is None, self.stderr
-        self.children = children(self.process.pid)
-        self.segments = shared_memory(self.process.pid)
-        assert len(self.children) >= 4  # with Python's tracker of shared memory
-        assert len(self.segments) >= 10
+        try:
+            # It comes after the first interval's record, and a run that has none cannot go on.
+            wait_for(lambda: has_checkpoint(out / CHECKPOINT), "a first checkpoint")
+            assert self.process.poll() is None, self.stderr
+            self.children = children(self.process.pid)
+            self.segments = shared_memory(self.process.pid)
+            assert len(self.children) >= 4  # with Python's tracker of shared memory
+            assert len(self.segments) >= 10
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """End it, if it has not ended."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
     @property
     def stderr(self) -> str:
@@ -57,9 +67,7 @@ class Started:
 def catch(tmp_path: Path) -> Iterator[Started]:
     started = Started("catch", tmp_path / "run", [*REAL, "--seconds", "600"])
     yield started
-    if started.process.poll() is None:
-        os.killpg(started.process.pid, signal.SIGKILL)
-        started.process.wait()
+    started.end()
 
 
 def resume(out: Path) -> list[int]:

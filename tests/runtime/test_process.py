@@ -26,6 +26,7 @@ from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.weights import Publication
 from tests.fixtures.runs.inner_runs import tiny_catch, weights_hash
+from tests.fixtures.runs.process_runs import quick_catch
 from tests.fixtures.runs.processes import alive, children, shared_memory
 
 INT8 = CompressionSpec(bits=8)
@@ -37,6 +38,20 @@ def pong(num_actors: int = 1) -> RunConfig:
     # Students act at once: the few rollouts of a test would not admit them.
     config = replace(config, compression=replace(config.compression, admit_kl_nats=0.0))
     return config.with_runtime(num_envs=4, num_actors=num_actors, publish_every=2)
+
+
+def test_pinned_actors_keep_off_the_learners_core_until_the_run_is_closed() -> None:
+    everywhere = os.sched_getaffinity(0)
+    run = ProcessRun(quick_catch(num_actors=1, pin_cores=True))
+    try:
+        run.apply(Decision.of(IDENTITY))
+        run.advance(0.1)
+        own = os.sched_getaffinity(0)
+        assert own == {max(everywhere)}
+        assert os.sched_getaffinity(run._actors[0].pid) == everywhere - own
+    finally:
+        run.close()
+    assert os.sched_getaffinity(0) == everywhere
 
 
 class Witness:

@@ -45,6 +45,19 @@ def head() -> Iterator[Any]:
         yield made
 
 
+def test_ray_sends_no_statistics_and_its_actors_are_as_nice_as_the_learner() -> None:
+    names = ["RAY_USAGE_STATS_ENABLED", "RAY_worker_niceness"]
+    code = (
+        "import os\n"
+        f"for name in {names}: os.environ.pop(name, None)\n"
+        "from accerl.runtime.ray.cluster import import_ray\n"
+        "import_ray('--runtime ray')\n"
+        f"print([os.environ[name] for name in {names}])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "['0', '0']"
+
+
 def on(address: str, config: RunConfig | None = None, **changes: Any) -> RunConfig:
     return replace(config or ray_catch(), ray=RayConfig(address=address, **changes))
 

@@ -15,6 +15,7 @@ from controller.bundle.meta import git_revision
 from controller.env.instances import Instance, keeping_pace
 from controller.indicator.prior import SET_ON
 from controller.objective import num_intervals
+from studies.contest import real_clock
 from studies.contest.bars import expected_half_width
 from studies.contest.budget import (
     BUDGETS,
@@ -39,12 +40,16 @@ from studies.contest.plan import (
     open_test,
 )
 from studies.core_seconds import CoreSeconds
+from studies.room import plan as room
 from studies.study_folder import PLAN, write_plan
 
 BUDGET = CONTEST["default"]
 PROFILES = {name: load_profile(name) for name in dict.fromkeys(name for _, name in BUDGET.pairs)}
 
-ALL_SEEDS = (TUNE_SEEDS, VALIDATE_SEEDS, TEST_SEEDS, SHORT_TEST_SEEDS, REFERENCE_SEEDS)
+ALL_SEEDS = (
+    *(TUNE_SEEDS, VALIDATE_SEEDS, TEST_SEEDS, SHORT_TEST_SEEDS, REFERENCE_SEEDS),
+    *(room.SEEDS, room.COPY_SEEDS, real_clock.SEEDS),
+)
 
 
 def _plan(seed: int = 0) -> dict[str, object]:
