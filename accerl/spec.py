@@ -161,8 +161,8 @@ class CompressionSpec:
         return cls(**data)
 
 
-def is_own_network(name: str) -> bool:
-    """Whether `name` is the import path of a user's network, such as ``mynets:small``."""
+def is_import_path(name: str) -> bool:
+    """Whether `name` is an import path of somebody's own code, such as ``mynets:small``."""
     path, colon, function = str(name).partition(":")
     return bool(colon) and function.isidentifier() and all(map(str.isidentifier, path.split(".")))
 
@@ -173,7 +173,7 @@ def require_network(what: str, name: str) -> None:
     Raises:
         UserError: it is neither.
     """
-    if not is_own_network(name):
+    if not is_import_path(name):
         require_choice(what, name, (*NETWORKS, "module:function") if ":" in str(name) else NETWORKS)
 
 

@@ -2,6 +2,8 @@
 
 With a fixed interval, eq. 6 alone telescopes to the final return. Discounting every gain by the
 clock turns the sum into a weighted area under the learning curve, so early gains count for more.
+The Advanced Indicator is trained by the log of an episode's gain over an uncompressed one's
+(`reward`), as games and machines differ in what can be gained.
 """
 
 from __future__ import annotations
@@ -19,6 +21,13 @@ Curve = Sequence[float] | np.ndarray
 """Numbers in time order."""
 TIERS = ("analytic", "virtual", "real")
 """what an inner run is: closed forms, real learning on a virtual clock, or on this machine's"""
+OFFSET = 0.1
+"""of the game's scale, added to both gains: where an uncompressed run gains nothing, a ratio to it
+would be noise"""
+SLOWER = 0.97
+"""of an uncompressed run's gain: reaching less is punished"""
+PUNISHMENT = 4.0
+LEAST_RATIO = 0.05
 
 
 @dataclass(frozen=True)
@@ -117,3 +126,23 @@ def discounted_gain(times_seconds: Curve, returns: Curve, beta: float) -> float:
     if np.any(np.diff(times) < 0.0):
         raise UserError("the times of a learning curve must not decrease")
     return float(np.sum(np.exp(-beta * times[1:]) * np.diff(levels)))
+
+
+def gain_ratio(gain: float, fp32_gain: float) -> float:
+    """Return how much better an episode is than one without compression: 1 is as good.
+
+    Both gains count from 0, or from `fp32_gain` where that is less, and `OFFSET` is added to each.
+    """
+    lost = min(fp32_gain, 0.0)  # what both are counted from: an equal run is never worse
+    return max(gain - lost + OFFSET, 0.0) / (fp32_gain - lost + OFFSET)
+
+
+def reward(ratio: float) -> float:
+    """Return what training goes by, of r: an episode's gain over one's without compression.
+
+        R = log r - punishment max(0, log 0.97 - log r),    r at least 0.05
+
+    A factor counts the same wherever it is won, and losing against no compression five times.
+    """
+    log_ratio = math.log(max(ratio, LEAST_RATIO))
+    return log_ratio - PUNISHMENT * max(0.0, math.log(SLOWER) - log_ratio)

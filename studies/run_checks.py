@@ -16,7 +16,7 @@ from accerl.runtime.latency.games import note_on_links, note_on_times, times_of_
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.ray.cluster import check_reachable
 from accerl.runtime.wiring import Wiring
-from accerl.spec import STUDENTS, CompressionSpec, is_own_network
+from accerl.spec import STUDENTS, CompressionSpec, is_import_path
 from accerl.training.run import check_startable
 from accerl.training.run_folder import starting_learner
 from studies.progress import say
@@ -84,6 +84,6 @@ def _check_networks(config: RunConfig, specs: Sequence[CompressionSpec]) -> None
         for name in sorted(named):
             make_network(name, inputs, envs.num_actions)
         for spec in specs:
-            if is_own_network(spec.student):
+            if is_import_path(spec.student):
                 check_own_student(spec, inputs, envs.num_actions)
         envs.close()

@@ -16,7 +16,7 @@ from accerl.runtime.latency.games import times_of_game, times_of_run
 from accerl.runtime.latency.predict import fastest_first
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import MEASURED, load_profile, this_machine
-from accerl.spec import IDENTITY, CompressionSpec, is_own_network
+from accerl.spec import IDENTITY, CompressionSpec, is_import_path
 from accerl.training.run import known_times
 from controller.actions import PresetActions
 from controller.bundle.bundle import is_bundle
@@ -28,7 +28,7 @@ from controller.bundle.serving import (
     leave_out,
     serve_bundle,
 )
-from controller.comparators.by_name import COMPARATORS, existing_presets, make_comparator
+from controller.comparators.by_name import COMPARATORS, existing_specs, make_comparator
 from controller.indicator.strategy import AdvancedIndicator
 from controller.shipped import shipped_indicator
 from studies.progress import say
@@ -60,7 +60,7 @@ def choose_strategy(
     if name != "fixed" and spec != "{}":
         raise UserError(f"--spec goes with the fixed strategy; {name!r} chooses its own specs")
     is_other = name in (*STRATEGIES, *COMPARATORS, AdvancedIndicator.name) or (
-        is_own_network(name) and not is_bundle(name)
+        is_import_path(name) and not is_bundle(name)
     )
     if is_other and (bundle_mode != "policy" or strict):
         raise UserError(f"--bundle-mode and --strict go with a schedule bundle; {name!r} is none")
@@ -77,7 +77,7 @@ def choose_strategy(
     if name in COMPARATORS:
         profile = clock_profile(config)
         times = None if profile is None else times_of_run(profile, config)
-        specs = existing_presets(config.network, times)
+        specs = existing_specs(config.network, times)
         return make_comparator(name, **{"specs": specs, **_read_params(params)})
     if name == AdvancedIndicator.name:
         _note_unknown_times(config, name, params)
@@ -93,7 +93,7 @@ def choose_strategy(
                 "which holds its own parameters"
             )
         return bundle_strategy(name, config, mode=bundle_mode, strict=strict)
-    if is_own_network(name):
+    if is_import_path(name):
         return _own(name, _read_params(params))
     if Path(name).exists():
         inside = f"; its bundle is {name}/bundle" if is_bundle(f"{name}/bundle") else ""
@@ -111,7 +111,7 @@ def _own(path: str, params: Mapping[str, Any]) -> Strategy:
     Raises:
         UserError: there is none at that import path, it cannot be made, or it is no strategy.
     """
-    strategy = make_own("strategy", path, "mine:CarefulNearTheBest", params)
+    strategy = make_own("strategy", path, "mine:CarefulBelowTheBest", params)
     lacking = [name for name in ("reset", "decide") if not callable(getattr(strategy, name, None))]
     if lacking:
         raise UserError(
@@ -194,7 +194,7 @@ def _fastest_first(config: RunConfig) -> tuple[CompressionSpec, ...]:
             f"strategy {AdviseKLCapStrategy.name}: nobody measured how fast {config.network} "
             f"learns and acts on this machine; measure it with {_measuring(config)}"
         )
-    specs = existing_presets(config.network, times.for_network(config.network))
+    specs = existing_specs(config.network, times.for_network(config.network))
     return fastest_first(profile, config, specs)
 
 

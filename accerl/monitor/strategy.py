@@ -11,7 +11,7 @@ from accerl.monitor.indicators import Indicator
 from accerl.monitor.monitor import Monitor
 from accerl.own_code import find_own, own_errors
 from accerl.records import plain
-from accerl.spec import CompressionSpec, Decision, is_own_network
+from accerl.spec import CompressionSpec, Decision, is_import_path
 
 if TYPE_CHECKING:
     from accerl.config import RunConfig
@@ -194,7 +194,7 @@ def check_students(strategy: Strategy, config: RunConfig) -> None:
     """
     for spec in specs_of(strategy):
         Decision.of(spec).check_students(config.network)
-        if is_own_network(spec.student):
+        if is_import_path(spec.student):
             find_own("network", spec.student, "mynets:small")
 
 

@@ -18,7 +18,7 @@ from accerl.networks.impala import IMPALA, ImpalaNet, make_impala
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet, architecture, make_policy
 from accerl.own_code import find_own
-from accerl.spec import STUDENTS, is_own_network, require_network
+from accerl.spec import STUDENTS, is_import_path, require_network
 
 
 def make_network(
@@ -44,7 +44,7 @@ def make_network(
     Raises:
         UserError: there is no such network, or it does not fit the game.
     """
-    if is_own_network(name):
+    if is_import_path(name):
         return _own(name, observation, num_actions, generator or torch.Generator())
     require_network("network", name)
     if name in IMPALA:

@@ -8,7 +8,7 @@ from accerl.monitor.strategies import HandSetStrategy, make_from
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import CompressionSpec
 from controller.comparators.bandits import SlidingWindowUCB, ThompsonBandit
-from controller.comparators.credit import PRESETS
+from controller.comparators.credit import JOINT_SPECS
 from controller.comparators.gp_bandit import GPBandit
 from controller.env.compatibility import incompatibility
 
@@ -28,12 +28,12 @@ def make_comparator(name: str, /, **params: Any) -> HandSetStrategy:
     return make_from(COMPARATORS, name, params)
 
 
-def existing_presets(network: str, profile: LatencyProfile | None) -> tuple[CompressionSpec, ...]:
-    """Return those of `PRESETS` that actors can act with.
+def existing_specs(network: str, profile: LatencyProfile | None) -> tuple[CompressionSpec, ...]:
+    """Return those of `JOINT_SPECS` that actors can act with.
 
     Args:
         network: the learner's.
         profile: charges the virtual clock, as `LatencyProfile.for_network` shows it; None: the
             clock is real, and whatever can be built has its price.
     """
-    return tuple(spec for spec in PRESETS if incompatibility(network, profile, spec) is None)
+    return tuple(spec for spec in JOINT_SPECS if incompatibility(network, profile, spec) is None)

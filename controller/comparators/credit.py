@@ -29,7 +29,7 @@ from controller.actions import find_actions
 if TYPE_CHECKING:
     import optuna
 
-PRESETS = find_actions("joint").all_specs
+JOINT_SPECS = find_actions("joint").all_specs
 """what comparators choose from by default"""
 PATIENCE = 3
 """choices of a spec that does not act, after which it counts as tried"""
@@ -163,7 +163,7 @@ class RunLearner(HandSetStrategy):
         UserError: a parameter lies outside what is allowed.
     """
 
-    specs: tuple[CompressionSpec, ...] = PRESETS
+    specs: tuple[CompressionSpec, ...] = JOINT_SPECS
     seed: int = 0
     """of the random numbers that decide between equals, and of Thompson's draws"""
     hold_intervals: int = 1

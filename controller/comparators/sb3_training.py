@@ -30,7 +30,8 @@ from controller.actions import PresetActions
 from controller.comparators.ppo import PPOConfig, PPOStrategy
 from controller.env.control_env import CompressionControlEnv
 from controller.env.instances import Instance, Instances
-from controller.env.play import OFFSET, play
+from controller.env.play import play
+from controller.objective import OFFSET
 
 MASKED = -1e8
 """logit of what does not exist: minus infinity would make the entropy NaN"""

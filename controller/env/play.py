@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -32,35 +31,6 @@ class Played:
         beta = default_beta(instance.horizon_seconds)
         returns = [instance.reference.normalise(value) for value in self.returns]
         return discounted_gain(self.times, returns, beta)
-
-
-OFFSET = 0.1
-"""of the game's scale, added to both gains: where an uncompressed run gains nothing, a ratio to it
-would be noise"""
-SLOWER = 0.97
-"""of an uncompressed run's gain: reaching less is punished"""
-PUNISHMENT = 4.0
-LEAST_RATIO = 0.05
-
-
-def gain_ratio(gain: float, fp32_gain: float) -> float:
-    """Return how much better an episode is than one without compression: 1 is as good.
-
-    Both gains count from 0, or from `fp32_gain` where that is less, and `OFFSET` is added to each.
-    """
-    lost = min(fp32_gain, 0.0)  # what both are counted from: an equal run is never worse
-    return max(gain - lost + OFFSET, 0.0) / (fp32_gain - lost + OFFSET)
-
-
-def reward(ratio: float) -> float:
-    """Return what training goes by, of r: an episode's gain over one's without compression.
-
-        R = log r - punishment max(0, log 0.97 - log r),    r at least 0.05
-
-    A factor counts the same wherever it is won, and losing against no compression five times.
-    """
-    log_ratio = math.log(max(ratio, LEAST_RATIO))
-    return log_ratio - PUNISHMENT * max(0.0, math.log(SLOWER) - log_ratio)
 
 
 def play(strategy: Strategy, instance: Instance, seed: int) -> Played:

@@ -10,7 +10,7 @@ import numpy as np
 
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from controller.indicator.effects import Estimate
-from controller.indicator.fidelity import FidelityBelief, is_free
+from controller.indicator.fidelity import FidelityBelief, is_exact
 from controller.indicator.speed import Pace, SpeedBelief
 
 TENTH = 10.0
@@ -98,7 +98,7 @@ def make_candidates(
             "worth_doubt": TENTH * efficiency.sd,
             "above_cap": TENTH * max(log_kl.mean - math.log(cap_nats), 0.0),
             "kl": math.log10(math.exp(log_kl.mean)) + 2.0,
-            "unmeasured": float(not is_free(spec) and spec not in fidelity.measured),
+            "unmeasured": float(not is_exact(spec) and spec not in fidelity.measured),
             **_of_run(spec, pace, situation),
         }
         vector = np.clip([own[name] for name in SCORED], *LIMITS).astype(np.float32)

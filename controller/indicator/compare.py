@@ -13,7 +13,8 @@ from accerl.monitor.strategies import FixedStrategy
 from accerl.monitor.strategy import Strategy
 from accerl.spec import IDENTITY, CompressionSpec
 from controller.env.instances import Instance
-from controller.env.play import LEAST_RATIO, SLOWER, gain_ratio, play
+from controller.env.play import play
+from controller.objective import LEAST_RATIO, SLOWER, gain_ratio
 
 RULE, TRAINED = "the rule that training starts from", "trained"
 BEST = "best static of each run, in hindsight"
@@ -21,7 +22,7 @@ BEST = "best static of each run, in hindsight"
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """A strategy on drawn runs; gains are discounted, and compared by `play.gain_ratio`."""
+    """A strategy on drawn runs; gains are discounted, and compared by `objective.gain_ratio`."""
 
     strategy: str
     runs: int

@@ -10,7 +10,7 @@ A value y = x_i + noise of standard deviation s moves all of them, by Kalman's e
     gain = P e_i / (P_ii + s^2),   m <- m + gain (y - m_i),   P <- P - gain (P e_i)'
 
 So what is seen of one spec says something of the others, and the more they share the more. In time
-x drifts: variance is added, but nobody comes to know less than at first. A value that is too far
+x drifts: its variance grows, but never beyond what it was at first. A value that is too far
 off to be noise is a *change*: the shared effect is uncertain again as it was at first. A value that
 was measured while the change came is a mix of before and after: with `waits`, the first that is too
 far off is left out, and the next one believed if it is on the same side. The very first value has

@@ -60,7 +60,7 @@ class FidelityBelief:
         self.measured: set[CompressionSpec] = set()
         """specs whose KL was measured in this run"""
         self._places = {
-            spec: place for place, spec in enumerate(s for s in specs if not is_free(s))
+            spec: place for place, spec in enumerate(s for s in specs if not is_exact(s))
         }
         self._log_kl = Effects(
             [prior.log_kl(spec) - _log_scale(TYPICAL) for spec in self._places],
@@ -82,7 +82,7 @@ class FidelityBelief:
 
     def log_kl(self, spec: CompressionSpec) -> Estimate:
         """Return what is believed of the log of a spec's KL of compression now, in nats."""
-        if is_free(spec):
+        if is_exact(spec):
             return _FP32_LOG_KL
         relative = self._log_kl[self._places[spec]]
         return Estimate(relative.mean + _log_scale(self._decided), relative.sd)
@@ -110,7 +110,7 @@ class FidelityBelief:
         """
         if acted and not math.isfinite(kl_nats):
             kl_nats = DIVERGED_NATS
-        if is_free(spec) or not 0.0 <= kl_nats < math.inf:
+        if is_exact(spec) or not 0.0 <= kl_nats < math.inf:
             return
         value = math.log(max(kl_nats, SMALLEST_KL_NATS))
         if not self.is_telling and value < self.log_kl(spec).mean:
@@ -130,7 +130,7 @@ class FidelityBelief:
         if not math.isfinite(total):
             self.observe_kl(spec, total, acted=True)
             return
-        own = 0.0 if is_free(spec) else math.exp(self.log_kl(spec).mean)
+        own = 0.0 if is_exact(spec) else math.exp(self.log_kl(spec).mean)
         self._stale_nats, self._lag = max(total - own, 0.0), lag
         distance = total**self.prior.power
         if 0.0 < share < 1.0 and distance > 0.0:
@@ -144,7 +144,7 @@ class FidelityBelief:
             spec: that would act.
             policy_lag: updates of lag that it would have; NaN: as now.
         """
-        own = 0.0 if is_free(spec) else math.exp(self.log_kl(spec).mean)
+        own = 0.0 if is_exact(spec) else math.exp(self.log_kl(spec).mean)
         known = policy_lag >= 0.0 and self._lag > 0.0
         return own + self._stale_nats * (min(policy_lag / self._lag, 4.0) if known else 1.0)
 
@@ -162,7 +162,7 @@ class FidelityBelief:
         if policy_lag >= 0.0 and fp32_policy_lag >= 0.0:
             late = prior.lag_half
             lost += math.log((1.0 + policy_lag / late) / (1.0 + fp32_policy_lag / late))
-        if is_free(spec):
+        if is_exact(spec):
             return Estimate(-lost, 0.0)
         # d lost / d log cost, and d lost / d log KL: only the spec's own share of D is unsure.
         own = self.log_kl(spec)
@@ -176,6 +176,6 @@ def _log_scale(decided: float) -> float:
     return math.log(FLAT + (1.0 - FLAT) * decided)
 
 
-def is_free(spec: CompressionSpec) -> bool:
+def is_exact(spec: CompressionSpec) -> bool:
     """Whether a spec computes what the learner computes, whatever graph it runs in."""
     return spec.student_key is None and spec.bits == 32 and spec.rank == 1.0

@@ -74,7 +74,7 @@ class Prior:
     lag_half: float = 17.0
     """updates of lag at which a step teaches half as much"""
     rate_shared: float = 0.15
-    """standard deviation of the log of what a machine is faster than its profile predicts"""
+    """standard deviation over machines of log(real rate / predicted rate)"""
     rate_own: float = 0.05
     """the same of one spec on it"""
     rate_drift: float = 0.01

@@ -141,7 +141,7 @@ class RecurrentIndicator:
 
     def overruled(self, decision: Decision) -> None:
         """Know that something else acts than was decided."""
-        self._acting = decision
+        self._acting = decision.without_shadow
 
     def rejected(self, spec: CompressionSpec) -> None:
         """Choose among the others from now on: it cannot be built in this run."""

@@ -176,15 +176,16 @@ class AdvancedIndicator:
         )
         rows = make_candidates(self.specs, speed, self._fidelity, situation, self._cap_nats())
         scores = self._scores(rows)
-        chosen = self._choose(rows, scores)
-        self.explanation = _explain(rows, scores, chosen)
+        allowed = self._allowed(rows)
+        chosen = self._choose(rows, scores, allowed)
+        self.explanation = _explain(rows, scores, allowed, chosen)
         self._held = self._held + 1.0 if chosen == self._acting else 1.0
         self._acting = chosen
         self._shadow = self._to_measure(rows, chosen)
         return replace(chosen, shadow=self._shadow)
 
     def _cap_nats(self) -> float:
-        """Return the KL above which a spec is not chosen: what is not admitted would never act."""
+        """Return the KL above which scores fall steeply: what is not admitted would never act."""
         assert self._config is not None
         if not self.settings.uses_kl:
             return 1e9
@@ -196,7 +197,8 @@ class AdvancedIndicator:
 
         Nobody chose it, so it need not be held.
         """
-        self._acting, self._held, self._was_overruled = decision, math.inf, True
+        self._acting, self._held = decision.without_shadow, math.inf
+        self._was_overruled = True
 
     def rejected(self, spec: CompressionSpec) -> None:
         """Choose among the others from now on: it cannot be built in this run."""
@@ -251,11 +253,16 @@ class AdvancedIndicator:
             raise ValueError("indicator: its scores are not numbers; are its weights damaged?")
         return scores.tolist()
 
-    def _choose(self, rows: Sequence[Candidate], scores: Sequence[float]) -> Decision:
-        """Return the best of what is allowed; what is held, if it was not held long enough."""
+    def _allowed(self, rows: Sequence[Candidate]) -> list[int]:
+        """Return the places of what is worth enough to act."""
         fp32 = next(row for row in rows if row.decision.main == IDENTITY)
         least = fp32.log_worth + math.log(max(self.settings.least_worth, 1e-9))
-        allowed = [place for place, row in enumerate(rows) if row is fp32 or row.log_worth >= least]
+        return [place for place, row in enumerate(rows) if row is fp32 or row.log_worth >= least]
+
+    def _choose(
+        self, rows: Sequence[Candidate], scores: Sequence[float], allowed: Sequence[int]
+    ) -> Decision:
+        """Return the best of what is allowed; what is held, if it was not held long enough."""
         decisions = [rows[place].decision for place in allowed]
         held = self._acting is not None and self._held < self.scorer.dwell_intervals
         if held and self._since_change > 0 and self._acting in decisions:
@@ -323,9 +330,13 @@ class AdvancedIndicator:
 
 
 def _explain(
-    rows: Sequence[Candidate], scores: Sequence[float], chosen: Decision
+    rows: Sequence[Candidate], scores: Sequence[float], allowed: Sequence[int], chosen: Decision
 ) -> dict[str, dict[str, float]]:
-    """Return what is believed of every candidate, in plain units."""
+    """Return what is believed of every candidate, in plain units.
+
+    `preference` is the softmax of the scores. Where the chosen one has not the highest score of
+    those that are `allowed`, it is held for the dwell time.
+    """
     highest = max(scores)
     total = sum(math.exp(score - highest) for score in scores)
     return {
@@ -336,8 +347,9 @@ def _explain(
             "efficiency_doubt": row.log_efficiency.sd,
             "kl_nats": math.exp(row.log_kl.mean),
             "score": score,
-            "probability": math.exp(score - highest) / total,
+            "preference": math.exp(score - highest) / total,
+            "allowed": float(place in allowed),
             "chosen": float(row.decision == chosen),
         }
-        for row, score in zip(rows, scores, strict=True)
+        for place, (row, score) in enumerate(zip(rows, scores, strict=True))
     }

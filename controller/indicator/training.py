@@ -14,8 +14,9 @@ from accerl.seeds import Role, generator
 from accerl.spec import IDENTITY
 from controller.env.instances import Instance
 from controller.env.machine_instances import DrawnInstances
-from controller.env.play import gain_ratio, play, reward
+from controller.env.play import play
 from controller.indicator.trainable import Trainable
+from controller.objective import gain_ratio, reward
 from controller.training.evolution import Evolution, EvolutionConfig
 from controller.training.gradient import GradientConfig, ParameterGradient
 

@@ -13,8 +13,8 @@ from analysis.comparison.contest import CONTEST, build_contest
 from analysis.records.load import load_study
 from analysis.render.terminal import print_summary
 from studies.cli.command import Command, check_positive, save_result
+from studies.controller_training import train_tier0
 from studies.progress import console
-from studies.tier0 import train_tier0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,13 +28,13 @@ class Train(Command):
     out: Path
     """the bundle's folder, a new one"""
     iterations: int = 20
-    """of the policy gradient"""
+    """iterations of policy gradient"""
     instances: int = 8
     """drawn machines and games of an iteration, 8 episodes each"""
     draws: int = 60
     """instances of the validation split on which it is compared"""
     seed: int = 0
-    """of initial weights, and of what is drawn and explored"""
+    """seed of initial weights, drawn instances and exploration"""
 
     def execute(self) -> dict[str, Any]:
         """Train, compare, export, and print the comparison."""

@@ -59,11 +59,11 @@ class Measure(Command):
     """
 
     name: str = "measured"
-    """to load it by: `accerl train catch --profile NAME`"""
+    """name to load it by: `accerl train catch --profile NAME`"""
     game: str | None = None
-    """as `accerl train` takes it"""
+    """game, as `accerl train` takes it"""
     network: str | None = None
-    """of the learner (default: the game's)"""
+    """the learner's network (default: the game's)"""
     settings: SettingsOption = ()
     """another setting, such as env.frame_stack=4; --set may come several times"""
     specs: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ class Advise(Command):
     """game as `accerl train` takes it: gives environments, unroll, reuse and how often to publish;
     its own times count if the profile holds them"""
     network: str | None = None
-    """of the learner (default: the game's)"""
+    """the learner's network (default: the game's)"""
     settings: SettingsOption = ()
     """another setting, such as env.frame_stack=4; --set may come several times"""
     out: Path | None = None

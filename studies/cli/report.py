@@ -72,7 +72,7 @@ class Report(Command):
     """folder to write every figure to as PNG with its data as CSV; of runs, their curves and
     what explains their decisions"""
     scores: tuple[float, ...] = ()
-    """of runs, show when each of these scores was first reached"""
+    """show when runs first reached each of these scores"""
 
     def execute(self) -> dict[str, Any]:
         """Write what was asked for; return the paths."""

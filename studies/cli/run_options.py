@@ -36,22 +36,22 @@ class RunOptions(Command):
     until_score: float | None = None
     """end sooner, once the mean of the last 20 episodes (or J, where it is measured) is this"""
     seed: int | None = None
-    """of everything random (default: 0)"""
+    """seed of all random numbers (default: 0)"""
     runtime: str | None = None
     """serial, process or ray (default: the game's)"""
     cluster: str | None = None
-    """of --runtime ray: auto (the Ray cluster that this machine is a node of) or HOST:PORT of its
-    head (default: one of this machine alone, for the time of the run)"""
+    """where --runtime ray runs: auto (the Ray cluster that this machine is a node of) or HOST:PORT
+    of its head (default: one of this machine alone, for the time of the run)"""
     clock: str | None = None
     """virtual or real; the serial runtime defaults to virtual"""
     profile: str | None = None
     """latency profile of the virtual clock (default: paper-1080ti)"""
     network: str | None = None
-    """of the learner: original, net1, net2 or net3; impala, impala-small or impala-tiny; or
+    """the learner's network: original, net1, net2 or net3; impala, impala-small or impala-tiny; or
     module:function, your own (default: the game's)"""
     precision: str | None = None
-    """of the learner: fp32, bf16, or auto: bf16 where there are instructions for it (default: the
-    game's)"""
+    """the learner's precision: fp32, bf16, or auto: bf16 where there are instructions for it
+    (default: the game's)"""
     settings: SettingsOption = ()
     """another setting, such as compression.prune_criterion=taylor or env.frame_stack=4; --set may
     come several times"""

@@ -49,11 +49,11 @@ class Sample(Command):
     env: GameOption = "pong"
     """game as `accerl train` takes it: gives environments, unroll, reuse, how often to publish"""
     network: str | None = None
-    """of the learner (default: the game's)"""
+    """the learner's network (default: the game's)"""
     specs: tuple[str, ...] = ("{}", '{"bits": 8}')
     """what acts, as JSON"""
     link_gbit: float = 10.0
-    """of the learner's node, each way"""
+    """bandwidth of the learner's node, each way"""
     actors_per_node: int = 16
     """each with a core"""
     store_gb: float = 16.0

@@ -114,7 +114,7 @@ class Replay(Command):
     seconds: float = 60.0
     """length of the run"""
     seed: int = 0
-    """of everything random"""
+    """seed of all random numbers"""
     strict: bool = False
     """refuse a bundle whose schedule holds specs that this run cannot act with; without it the
     nearest milder ones act instead"""
@@ -144,7 +144,7 @@ class Replay(Command):
 def _print_bundle(shown: Mapping[str, Any]) -> None:
     """Print what `show_bundle` found."""
     tier = f"{shown['tier']} ({TIER_NOTES[shown['tier']]})"
-    paragraph(f"{shown['path']}: a compression schedule learned on tier {tier}")
+    paragraph(f"{shown['path']}: a controller trained on tier {tier}, and what it usually does")
     _print_origin(shown)
     paragraph(shown["introduction"])
     for line in shown["in_words"]:

@@ -82,8 +82,8 @@ class Run(Command):
     ablations, bits and the figures also have short, contest and room medium, students and
     correctors minatar, and students rest and onwards"""
     seed: int = 0
-    """of samplers and controller; of students, correctors, bits and figures, the first seed of
-    their runs; of oracle-gap, the first of each split's inner seeds"""
+    """seed of samplers and controller; for students, correctors, bits and figures the first seed of
+    their runs; for oracle-gap the first inner seed of each split"""
     workers: int = 0
     """inner runs at once; 0 makes one for every core that there is memory for"""
     profile: str = ""

@@ -17,7 +17,7 @@ from accerl.monitor.strategies import HandSetStrategy
 from accerl.records import CONFIG, METRICS, not_a_run, read_json
 from accerl.runtime.machine.energy import EnergyMeter
 from accerl.settings import to_text
-from accerl.spec import IDENTITY, CompressionSpec, is_own_network
+from accerl.spec import IDENTITY, CompressionSpec, is_import_path
 from accerl.training.run_folder import check_free, resumed, seconds_finished
 from accerl.training.saved_policy import evaluate_checkpoint
 from analysis.formats import rounded
@@ -45,12 +45,12 @@ class Train(RunOptions):
     first-that-fires, sw-ucb, thompson, gp-bandit, indicator (the learned controller that ships with
     AcceRL), the path of a schedule bundle, or module:Class, your own"""
     spec: str = "{}"
-    """for the fixed strategy: what actors act with, as JSON"""
+    """what actors act with under the fixed strategy, as JSON"""
     strategy_params: str = "{}"
-    """of any of these but a bundle, as JSON: '{"threshold_nats": 2.0}'"""
+    """parameters of the strategy (a bundle has none), as JSON: '{"threshold_nats": 2.0}'"""
     bundle_mode: str = "policy"
-    """of a schedule bundle: policy (reacts to the run) or schedule (replays what the controller
-    usually did, by the clock)"""
+    """how a schedule bundle decides: policy (reacts to the run) or schedule (replays what the
+    controller usually did, by the clock)"""
     strict: bool = False
     """refuse a bundle that may choose specs this run cannot act with; without it a policy chooses
     from the others, and in a schedule the nearest milder ones act instead"""
@@ -134,7 +134,7 @@ class Train(RunOptions):
                 "shield": shield,
             }
         name = "fixed" if name.startswith("fixed ") else name.partition("(")[0]
-        if is_own_network(name) and not Path(name).exists():
+        if is_import_path(name) and not Path(name).exists():
             params = f" {json.dumps(recorded)}" if recorded else ""
             raise UserError(
                 f"{out} was started with {name}{params}, which is your own: give --strategy and "
@@ -170,7 +170,7 @@ class Eval(Command):
     spec: str = "{}"
     """compression to act with, as JSON; full precision by default"""
     seed: int = 0
-    """of the episodes"""
+    """seed of the episodes"""
     out: Path | None = None
     """folder to write eval.json to"""
 

@@ -17,7 +17,7 @@ from accerl.monitor.strategy import Strategy, specs_of
 from accerl.own_code import own_errors, source_hash
 from accerl.records import json_hash
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.spec import CompressionSpec, is_own_network
+from accerl.spec import CompressionSpec, is_import_path
 from accerl.training.resume import run_identity
 from accerl.training.run import known_times
 from controller.bundle.bundle import is_bundle
@@ -111,7 +111,7 @@ def _read(text: str, config: RunConfig, profile: LatencyProfile | None) -> Entra
         for decided in ("precision", "distill_precision"):
             del identity["machine"][decided]  # the folder decides it, and the job's key says so
     own = (name, *(spec.student for spec in specs_of(strategy)))
-    own = [each for each in dict.fromkeys(own) if is_own_network(each)]
+    own = [each for each in dict.fromkeys(own) if is_import_path(each)]
     sources = {each: source_hash(each) for each in own}
     given = json.loads(params) if name else {}
     more: dict[str, Any] = {"sources": sources, "own_dice": has_own_dice(strategy, given)}

@@ -21,10 +21,10 @@ from accerl.spec import Decision
 from analysis.comparison import stats
 from controller.bundle.schedule import median_schedule
 from controller.env.instances import SPLITS, Instance
-from controller.env.play import gain_ratio, reward
 from controller.indicator.recurrent import RecurrentIndicator, SpecMemory
 from controller.indicator.strategy import IndicatorSettings
 from controller.indicator.trainable import Trainable
+from controller.objective import gain_ratio, reward
 from controller.training.evolution import Evolution, EvolutionConfig
 from controller.training.gradient import GradientConfig, ParameterGradient
 from studies.contest.budget import FP32

@@ -147,7 +147,7 @@ def test_show_says_in_words_what_a_bundle_holds(
     assert (shown.code, shown.out) == (0, "")
     prose = " ".join(shown.err.split())  # lines are as long as the terminal is wide
     for text in (
-        "learned on tier virtual (real reinforcement learning",
+        "trained on tier virtual (real reinforcement learning",
         "trained on catch on edge, seeds 0, 1, 60 s in steps of 15 s",
         "64 inner runs of training; latency profiles: edge (abc123); contest plan: 9f8e7d",
         "decides every 15 s of 60 s; shield: none; code ",

@@ -30,9 +30,9 @@ def test_rules_have_a_module_that_nothing_else_lies_in() -> None:
     """A change of it is one of its rules only, to a comparison."""
     found = blocks()
     assert list(found) == ["mine.py", "rules.py", "train.py", "learned.py", "elsewhere.py"]
-    assert re.findall(r"^class (\w+)", found["rules.py"], re.MULTILINE) == ["CarefulNearTheBest"]
+    assert re.findall(r"^class (\w+)", found["rules.py"], re.MULTILINE) == ["CarefulBelowTheBest"]
     assert "def decide" not in found["mine.py"]
-    assert "mine:CarefulNearTheBest" not in PAGE.read_text()
+    assert "mine:CarefulBelowTheBest" not in PAGE.read_text()
 
 
 def test_a_bundle_trains_and_is_read_as_the_page_says(

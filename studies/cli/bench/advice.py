@@ -40,13 +40,13 @@ class Advice(Command):
     actors: int | None = None
     """processes that act (default: as many as a run would have here)"""
     seconds: float = 12.0
-    """of each spec and repeat; the first four tenths are left out"""
+    """seconds for each spec and repeat; the first four tenths are left out"""
     repeats: int = 1
     """runs, in which each spec has its turn"""
     rounds: int = 5
-    """of the latency profile that is measured first"""
+    """rounds of the latency profile that is measured first"""
     seed: int = 0
-    """of the first repeat"""
+    """seed of the first repeat"""
     out: Path | None = None
     """folder to write bench-advice.json to; a call that was interrupted goes on there"""
 

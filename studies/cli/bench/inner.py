@@ -27,15 +27,15 @@ class Inner(Command):
     specs: tuple[str, ...] = ("{}", '{"student": "net3", "bits": 8}')
     """what actors act with, each as JSON"""
     precisions: tuple[str, ...] = ("fp32",)
-    """of learner and students: fp32, bf16"""
+    """precision of learner and students: fp32, bf16"""
     profile: str = "paper-1080ti"
     """latency profile"""
     env_steps: int = 60_000
-    """of each run, at least"""
+    """least number of env steps in a run"""
     repeats: int = 3
     """interleaved runs of each kind"""
     seed: int = 0
-    """of all runs"""
+    """seed of all runs"""
     out: Path | None = None
     """folder to write bench-inner.json to"""
 

@@ -137,7 +137,7 @@ class Students(Command):
     quick: bool = False
     """fewer states and a tenth of the updates"""
     seed: int = 0
-    """of the games and of random weights"""
+    """seed of games and random weights"""
     out: Path | None = None
     """folder to write bench-students.json to, and students-kl.png: KL against updates"""
 
@@ -178,7 +178,7 @@ class Pipeline(Command):
     repeats: int = 3
     """interleaved runs of each configuration"""
     seed: int = 0
-    """of the first repeat"""
+    """seed of the first repeat"""
     out: Path | None = None
     """folder to write bench-pipeline.json to"""
 
@@ -205,7 +205,7 @@ class Clock(Command):
     """
 
     games: tuple[str, ...] = ("pong", "minatar-breakout")
-    """of pong and minatar-breakout"""
+    """which of pong and minatar-breakout to measure"""
     seconds: float | None = None
     """length of each run (default: 12 for pong, 16 for minatar-breakout)"""
     seeds: int = 3
@@ -308,7 +308,7 @@ class Messages(Command):
     calls: int = 300
     """messages of each kind and repeat"""
     repeats: int = 3
-    """of everything"""
+    """repeats of every measurement"""
     out: Path | None = None
     """folder to write bench-messages.json to"""
 

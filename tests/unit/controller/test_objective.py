@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from accerl.errors import UserError
-from controller.env.play import gain_ratio, reward
 from controller.objective import (
     GameReference,
     default_beta,
     discounted_gain,
+    gain_ratio,
     interval_starts,
     num_intervals,
+    reward,
 )
 
 

@@ -21,7 +21,7 @@ from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run import run_training
 from controller.bundle.serving import ServedStrategy
 from controller.comparators.bandits import SlidingWindowUCB
-from controller.comparators.credit import PRESETS
+from controller.comparators.credit import JOINT_SPECS
 from controller.indicator.strategy import AdvancedIndicator
 from controller.shield import Shielded
 from controller.shipped import shipped_indicator
@@ -272,7 +272,7 @@ def test_what_the_strategy_declares_is_passed_on() -> None:
     shielded = Shielded(RewardGapStrategy(), fallback=INT8)
     assert specs_of(shielded) == (*RewardGapStrategy().specs, INT8)
     assert needs_of(shielded) == {"learner_return", "actor_return"}
-    assert specs_of(Shielded(SlidingWindowUCB())) == PRESETS
+    assert specs_of(Shielded(SlidingWindowUCB())) == JOINT_SPECS
     assert not hasattr(Shielded(Silent()), "specs")  # nobody knows
     assert shielded.name == "reward-gap"
 

@@ -13,7 +13,8 @@ from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.profiles import PAPER, load_profile
 from accerl.spec import IDENTITY
 from controller.env.machine_instances import SPECS, DrawnInstances
-from controller.env.play import gain_ratio, play
+from controller.env.play import play
+from controller.objective import gain_ratio
 from controller.shipped import SHIPPED, shipped_indicator
 
 

@@ -14,7 +14,7 @@ from accerl.monitor.compliance import StrategyCompliance, made_up_features
 from accerl.monitor.strategy import Strategy, specs_of
 from accerl.spec import IDENTITY, CompressionSpec
 from controller.comparators.bandits import SlidingWindowUCB, ThompsonBandit
-from controller.comparators.credit import PRESETS, Credit, RunLearner
+from controller.comparators.credit import JOINT_SPECS, Credit, RunLearner
 from controller.comparators.gp_bandit import GPBandit
 from tests.fixtures.runs.scripted_runs import ScriptedRun
 
@@ -36,7 +36,7 @@ class TestSlidingWindow(StrategyCompliance):
 
 class TestFactoredSlidingWindow(StrategyCompliance):
     def make(self) -> Strategy:
-        return SlidingWindowUCB(PRESETS, factored=True, window=4)
+        return SlidingWindowUCB(JOINT_SPECS, factored=True, window=4)
 
 
 class TestThompson(StrategyCompliance):
@@ -264,8 +264,8 @@ def test_equal_seeds_decide_alike_and_others_do_not() -> None:
 
 
 def test_by_default_the_joint_presets_are_tried() -> None:
-    assert specs_of(ThompsonBandit()) == PRESETS
-    assert len(PRESETS) == 8
+    assert specs_of(ThompsonBandit()) == JOINT_SPECS
+    assert len(JOINT_SPECS) == 8
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from accerl.monitor.strategy import specs_of
 from accerl.records import read_json
 from accerl.runtime.latency.profiles import paper_profile
 from accerl.spec import IDENTITY, CompressionSpec
-from controller.comparators.by_name import COMPARATORS, existing_presets, make_comparator
-from controller.comparators.credit import PRESETS
+from controller.comparators.by_name import COMPARATORS, existing_specs, make_comparator
+from controller.comparators.credit import JOINT_SPECS
 from controller.env.instances import Instance
 from controller.shield import Shielded
 from studies.jobs.inner import build_strategy
@@ -74,12 +74,12 @@ def test_mistakes_are_named(name: str, params: dict[str, Any], message: str) -> 
 
 
 def test_presets_that_do_not_exist_are_left_out() -> None:
-    assert existing_presets("original", None) == PRESETS
+    assert existing_specs("original", None) == JOINT_SPECS
     profile = paper_profile()
-    assert existing_presets("original", profile.for_network("original")) == PRESETS
-    small = existing_presets("net2", profile.for_network("net2"))
+    assert existing_specs("original", profile.for_network("original")) == JOINT_SPECS
+    small = existing_specs("net2", profile.for_network("net2"))
     assert {spec.student for spec in small} == {"original", "net3"}
-    assert set(small) < set(PRESETS)
+    assert set(small) < set(JOINT_SPECS)
 
 
 def test_a_job_may_name_a_comparator_and_a_shield() -> None:
@@ -137,4 +137,4 @@ def test_mistakes_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     params = accerl(capsys, *train, "gp-bandit", "--strategy-params", '{"noise": 1}')
     assert "unknown parameter 'noise'" in params.complaint
     assert list(tmp_path.iterdir()) == []
-    assert specs_of(make_comparator("thompson")) == PRESETS
+    assert specs_of(make_comparator("thompson")) == JOINT_SPECS

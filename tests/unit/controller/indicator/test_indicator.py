@@ -66,7 +66,8 @@ def test_it_starts_with_the_fastest_spec_whose_kl_is_thought_to_be_allowed() -> 
     assert set(rows) == {spec.label for spec in SPECS}
     assert rows[INT8.label]["chosen"] == 1.0
     assert rows[INT8.label]["score"] == max(row["score"] for row in rows.values())
-    assert sum(row["probability"] for row in rows.values()) == pytest.approx(1.0)
+    assert sum(row["preference"] for row in rows.values()) == pytest.approx(1.0)
+    assert all(row["allowed"] == 1.0 for row in rows.values())
 
 
 def test_a_spec_that_turns_out_to_be_far_from_the_learner_is_left() -> None:

@@ -18,10 +18,9 @@ from accerl.records import read_json
 from accerl.runtime.latency.profiles import load_profile, save_profile
 from accerl.spec import CompressionSpec
 from controller.env.instances import Instance
-from controller.env.play import gain_ratio, reward
 from controller.indicator.strategy import IndicatorSettings
 from controller.indicator.trainable import Trainable
-from controller.objective import default_beta
+from controller.objective import default_beta, gain_ratio, reward
 from studies.contest import run as contest
 from studies.contest import training as meta
 from studies.contest.budget import CONTEST, FP32, TEST_SEEDS

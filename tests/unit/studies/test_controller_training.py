@@ -10,7 +10,7 @@ import pytest
 from accerl.errors import UserError
 from controller.bundle.bundle import verify_bundle
 from controller.indicator import training
-from studies import tier0
+from studies import controller_training
 
 pytestmark = pytest.mark.usefixtures("_few_schedules")
 SMALL: dict[str, Any] = {"iterations": 2, "instances": 1, "draws": 1, "seed": 0}
@@ -18,7 +18,7 @@ SMALL: dict[str, Any] = {"iterations": 2, "instances": 1, "draws": 1, "seed": 0}
 
 @pytest.fixture
 def _few_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tier0, "SCHEDULED", 1)
+    monkeypatch.setattr(controller_training, "SCHEDULED", 1)
 
 
 def interrupt(*_: Any) -> None:
@@ -28,17 +28,17 @@ def interrupt(*_: Any) -> None:
 def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    straight = tier0.train_tier0(tmp_path / "straight", **SMALL)
+    straight = controller_training.train_tier0(tmp_path / "straight", **SMALL)
     with monkeypatch.context() as patched:
-        patched.setattr(tier0, "compare", interrupt)
+        patched.setattr(controller_training, "compare", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            tier0.train_tier0(tmp_path / "bundle", **{**SMALL, "iterations": 1})
+            controller_training.train_tier0(tmp_path / "bundle", **{**SMALL, "iterations": 1})
     with pytest.raises(UserError, match=r"\.bundle\.training: .*other settings \(instances\)"):
-        tier0.train_tier0(tmp_path / "bundle", **{**SMALL, "instances": 2})
+        controller_training.train_tier0(tmp_path / "bundle", **{**SMALL, "instances": 2})
     with monkeypatch.context() as patched:
         played, play_all = [], training.ratios_on
         patched.setattr(training, "ratios_on", lambda *a: [played.append(1), play_all(*a)][1])
-        resumed = tier0.train_tier0(tmp_path / "bundle", **SMALL)
+        resumed = controller_training.train_tier0(tmp_path / "bundle", **SMALL)
     assert len(played) == SMALL["iterations"] - 1
     assert resumed["history"] == straight["history"]
     assert resumed["rows"] == straight["rows"]
@@ -48,10 +48,12 @@ def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
 def test_a_place_that_cannot_be_written_is_refused_before_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tier0, "train_on_tier0", lambda *_, **__: pytest.fail("it trained"))
+    monkeypatch.setattr(
+        controller_training, "train_on_tier0", lambda *_, **__: pytest.fail("it trained")
+    )
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="cannot write to"):
-        tier0.train_tier0(tmp_path / "file" / "bundle", **SMALL)
+        controller_training.train_tier0(tmp_path / "file" / "bundle", **SMALL)
 
 
 def test_the_bundle_may_be_the_folder_that_one_stands_in(
@@ -59,6 +61,6 @@ def test_the_bundle_may_be_the_folder_that_one_stands_in(
 ) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    tier0.train_tier0(Path("."), **SMALL)
+    controller_training.train_tier0(Path("."), **SMALL)
     assert verify_bundle(".")["ok"]
     assert [path.name for path in tmp_path.iterdir()] == ["here"]

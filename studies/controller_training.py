@@ -21,10 +21,11 @@ from controller.bundle.meta import BundleMeta, Result, TrainedOn
 from controller.bundle.schedule import Schedule, median_schedules
 from controller.env.instances import Instance
 from controller.env.machine_instances import SPECS, DrawnInstances
-from controller.env.play import OFFSET, SLOWER, play
+from controller.env.play import play
 from controller.indicator.compare import TRAINED, Compared, compare
 from controller.indicator.strategy import AdvancedIndicator, IndicatorSettings
 from controller.indicator.training import train_on_tier0
+from controller.objective import OFFSET, SLOWER
 from controller.training.gradient import GradientConfig
 from studies.jobs.meta_training import first_indicator
 from studies.options import check_seed
