@@ -148,7 +148,7 @@ class RunConfig:
     """the learner's network: original, net1, net2 or net3; impala, impala-small or impala-tiny;
     or module:function, your own (`accerl.networks.make`); uncompressed actors act with it too"""
     seed: int = 0
-    """of everything random"""
+    """seed of all random numbers"""
     pixel_centre: int = 0
     """uint8 observations enter the network as (pixel - pixel_centre) / pixel_unit"""
     pixel_unit: float = 255.0
