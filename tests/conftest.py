@@ -50,7 +50,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     missing = {"chromium": CHROMIUM is None, "postgresql": programs() is None}
     for package in (name for name, is_missing in missing.items() if is_missing):
         terminalreporter.write_line(
-            f"tests that need {package} were left out: apt-get install {package}"
+            f"no {package} here: tests that need it are left out (apt-get install {package})"
         )
 
 

@@ -335,7 +335,7 @@ class Compressor:
         for entry in state["memories"]:
             named = entry["student"]
             key = None if named is None else StudentKey(*named)
-            number, version = int(entry["network"]), int(entry.get("version", 0))
+            number, version = int(entry.get("network", -1)), int(entry.get("version", 0))
             memory = ChainMemory.of(float(entry["rank"]), self.config, number, version)
             memory.load_state_dict(entry)
             self._memories[key, float(entry["rank"])] = memory

@@ -19,11 +19,11 @@ class Indicator(Protocol):
 
     A user's own needs no more than these two::
 
-        class Deaths:
-            names = ("deaths",)
+        class Troubles:
+            names = ("troubles",)
 
             def update(self, report, raw):
-                return {"deaths": float(len(report.events))}
+                return {"troubles": float(len(report.events))}
 
     An indicator that remembers is made anew for every run.
     """

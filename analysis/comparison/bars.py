@@ -273,7 +273,7 @@ def found_words(bar: Mapping[str, Any]) -> str:
         text += f", corrected p {formats.p_value(bar['p'])}"
     if bar["missed"]:
         missed = formats.counted(bar["missed"], "run")
-        text += f"; {missed} that never arrived are counted with the horizon"
+        text += f"; counted with the horizon: {missed} that never arrived"
     return text
 
 

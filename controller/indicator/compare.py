@@ -35,7 +35,7 @@ class Compared:
     """bounds of its 95% interval, paired by run; None: of one run alone"""
     high: float | None
     slower: float
-    """share of the runs in which it gains less than `play.SLOWER` of no compression"""
+    """share of the runs in which it gains less than `objective.SLOWER` of no compression"""
 
 
 def log_gains(

@@ -335,7 +335,7 @@ def _explain(
     """Return what is believed of every candidate, in plain units.
 
     `preference` is the softmax of the scores. Where the chosen one has not the highest score of
-    those that are `allowed`, it is held for the dwell time.
+    those that are `allowed`, it is held for the dwell time, or a shield has stepped in.
     """
     highest = max(scores)
     total = sum(math.exp(score - highest) for score in scores)
