@@ -15,7 +15,7 @@ import pytest
 from accerl.checkpoint import load_checkpoint
 from accerl.errors import UserError
 from accerl.monitor.features import Features
-from accerl.monitor.strategies import FixedStrategy, KLThresholdStrategy
+from accerl.monitor.strategies import FirstThatFires, FixedStrategy, KLThresholdStrategy
 from accerl.monitor.strategy import Strategy
 from accerl.records import read_json, read_metrics
 from accerl.runtime.run import PHASES, IntervalReport
@@ -89,6 +89,38 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     assert resumed.summary == whole.summary
     assert resumed.reports == whole.reports
     assert len(whole.reports) == (11 if first_seconds else 10)
+
+
+class Noting:
+    """Says that something has happened in every second interval."""
+
+    specs = (IDENTITY,)
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.reset()
+
+    def reset(self) -> None:
+        self.asked = 0
+        self.events: list[dict[str, int]] = []
+
+    def decide(self, features: Features) -> Decision:
+        if self.asked % 2 == self.offset:
+            self.events.append({"of": self.offset})
+        self.asked += 1
+        return Decision.of(IDENTITY)
+
+
+def test_a_resumed_composition_has_the_events_of_its_rules_in_their_order(tmp_path: Path) -> None:
+    def make() -> Strategy:
+        return FirstThatFires((Noting(0), Noting(1)))
+
+    whole = run(make(), None)
+    with pytest.raises(KeyboardInterrupt):
+        run(make(), tmp_path, on_interval=interrupting(4))
+    resumed = run(make(), tmp_path, resume=True)
+    assert [event["of"] for event in whole.summary["strategy_events"]] == [0, 1] * 5
+    assert resumed.summary["strategy_events"] == whole.summary["strategy_events"]
 
 
 def test_the_strategy_of_that_test_really_switches(switched: tuple[Path, RunResult]) -> None:
