@@ -53,9 +53,9 @@ def policy(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
         blocks += [
             check_table(study.checks),
             Text(
-                "Gain: mean difference to what was best before it in the discounted gain of J over "
-                "that of uncompressed runs, on the validation seeds, paired by instance and seed. "
-                "The best in the mean is entered.",
+                "Gain: mean difference to what was best before it in the log of the horizon over "
+                "the seconds to target, on the validation seeds, paired by instance and seed (0.1 "
+                "is 10% sooner). The best in the mean is entered.",
                 "small",
             ),
         ]

@@ -18,7 +18,7 @@ from accerl.monitor.features import FEATURE_NAMES, FEATURES_VERSION, Features
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import PresetActions
 from controller.env.instances import Instance, Instances
-from controller.env.play import play
+from controller.env.play import Played, play
 
 Layer = tuple[np.ndarray, np.ndarray]
 """weight [out, in] and bias [out]"""
@@ -116,10 +116,9 @@ class PPOStrategy:
             )
         return cls(PresetActions(specs), tuple(layers), (True,) * len(specs))
 
-    def gain(self, instance: Instance, seed: int) -> float:
-        """Return the discounted gain of one inner run, in the instance's unit of gains."""
-        played = play(self.where(instance.has), instance, seed)
-        return played.gain(instance) / instance.fp32_gain
+    def play(self, instance: Instance, seed: int) -> Played:
+        """Return what one inner run comes to."""
+        return play(self.where(instance.has), instance, seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,22 +159,31 @@ class TrainedPPO:
     """of tier 0, that it learned from before"""
     validation_runs: int
     """that chose among its states"""
-    gains: tuple[float, ...]
-    """mean gain of the validation runs, at every check"""
+    scores: tuple[float, ...]
+    """mean score of the validation runs, at every check"""
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields."""
         return {
             **vars(self),
             "strategy": self.strategy.to_json(),
-            "gains": list(self.gains),
+            "scores": list(self.scores),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TrainedPPO:
         """Read what `to_json` wrote."""
         strategy = PPOStrategy.from_json(data["strategy"])
-        return cls(**{**data, "strategy": strategy, "gains": tuple(data["gains"])})
+        return cls(**{**data, "strategy": strategy, "scores": tuple(data["scores"])})
+
+
+Score = Callable[[Instance, Played], float]
+"""of a run"""
+
+
+def in_units(instance: Instance, played: Played) -> float:
+    """Return the discounted gain of a run, in the instance's unit of gains."""
+    return played.gain(instance) / instance.fp32_gain
 
 
 def check_installed() -> None:
@@ -201,6 +209,7 @@ def train_ppo(
     config: PPOConfig | None = None,
     simulated: Instances | None = None,
     simulated_runs: int = 0,
+    score: Score = in_units,
 ) -> TrainedPPO:
     """Train PPO with at most so many inner runs, those of validation among them.
 
@@ -221,6 +230,7 @@ def train_ppo(
             is then is validated too, if there is more than one check.
         simulated_runs: how many runs of them, each beside one without compression, if they have
             as many intervals as `instances`.
+        score: by whose mean a check is judged; more is better.
 
     Raises:
         UserError: Stable-Baselines3 is not installed, or there are too few inner runs.
@@ -254,8 +264,8 @@ def train_ppo(
             training.learn(due - done)
         done = due
         strategy = training.strategy()
-        gain = float(np.mean([strategy.gain(*turn) for turn in validation]))
-        checked.append((gain, strategy))
+        scores = [score(instance, strategy.play(instance, own)) for instance, own in validation]
+        checked.append((float(np.mean(scores)), strategy))
     training.close()
     _, best = max(checked, key=lambda item: item[0])
     return TrainedPPO(
@@ -263,5 +273,5 @@ def train_ppo(
         inner_runs=training.inner_runs,
         simulated_runs=rehearsed * config.episodes,
         validation_runs=validated,
-        gains=tuple(gain for gain, _ in checked),
+        scores=tuple(mean for mean, _ in checked),
     )

@@ -71,9 +71,9 @@ def _ppo(study: Study) -> Entrant:
     )
     with study.costs.step(PPO), bar("PPO of Stable-Baselines3", 1) as advance:
         (result,) = study.run([job], advance)
-    best = max(result.gains)
+    best = max(result.scores)
     runs = result.inner_runs + result.validation_runs
-    console.print(f"  PPO: {runs} inner runs; best of {len(result.gains)} checks: {best:.3f}")
+    console.print(f"  PPO: {runs} inner runs; best of {len(result.scores)} checks: {best:.3f}")
     return Entrant(
         name=PPO,
         label="PPO (Stable-Baselines3)",
@@ -83,6 +83,6 @@ def _ppo(study: Study) -> Entrant:
         inner_runs=runs,
         validation_runs=result.validation_runs,
         cpu_seconds=study.costs[PPO],
-        params={"checked": list(result.gains)},
+        params={"checked": list(result.scores)},
         score=best,
     )

@@ -212,13 +212,8 @@ def _with_units(
         if item.name not in tuned_on:
             found.append(item)
             continue
-        gain = float(np.mean([score(item, next(results)) for _ in seeds]))
+        gain = float(np.mean([next(results).gain(item) for _ in seeds]))
         unit = max(gain, SMALLEST_UNIT)
-        console.print(f"  {item.name}: fp32 gains {gain:.3f}; gains count in units of {unit:.3f}")
+        console.print(f"  {item.name}: fp32 gains {gain:.3f}; PPO learns in units of {unit:.3f}")
         found.append(replace(item, fp32_gain=unit))
     return found
-
-
-def score(instance: Instance, result: StrategyResult) -> float:
-    """Return the discounted gain of one run in units of fp32's mean there."""
-    return result.gain(instance) / instance.fp32_gain

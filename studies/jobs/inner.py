@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -63,9 +64,7 @@ class StrategyResult(Played):
 
     def seconds_to_target(self, instance: Instance) -> curves.TimeToTarget:
         """Return when J reached the instance's target."""
-        times, returns = np.array(self.times), np.array(self.returns)
-        target, horizon = instance.target_return, instance.horizon_seconds
-        return curves.seconds_to_target(times, returns, target, horizon)
+        return _seconds_to_target(self, instance)
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields."""
@@ -81,6 +80,28 @@ class StrategyResult(Played):
             env_steps=tuple(data["env_steps"]),
             compression_kl_nats=data.get("compression_kl_nats"),
         )
+
+
+def _seconds_to_target(played: Played, instance: Instance) -> curves.TimeToTarget:
+    times, returns = np.array(played.times), np.array(played.returns)
+    target, horizon = instance.target_return, instance.horizon_seconds
+    return curves.seconds_to_target(times, returns, target, horizon)
+
+
+def score(instance: Instance, played: Played) -> float:
+    """Return the log of the horizon over the seconds to target; more is better.
+
+    Contests judge by these seconds, so searches and checks choose by them: a mean of it is the log
+    of a geometric mean, in which every instance counts alike. Whoever never arrives counts with
+    more than the horizon, up to twice, by the share of the way to the target that its last J lacks.
+    """
+    time, horizon = _seconds_to_target(played, instance), instance.horizon_seconds
+    seconds = max(time.seconds, 1e-6 * horizon)
+    if time.censored:
+        end = curves.final_return(np.array(played.times), np.array(played.returns), horizon)
+        way = instance.target_return - instance.random_return
+        seconds *= 1.0 + min(max((instance.target_return - end) / way, 0.0), 1.0)
+    return math.log(horizon / seconds)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from controller.comparators.ppo import PPOConfig, TrainedPPO, train_ppo
 from controller.env.instances import Instance
 from controller.env.machine_instances import DrawnInstances
 from studies.jobs.executor import Job, config_key
+from studies.jobs.inner import score
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,7 @@ class PPOJob(Job[TrainedPPO]):
             "settings": asdict(self.config),
             "simulated_runs": self.simulated_runs,
             "keeps_pace": self.keeps_pace,
+            "judged_by": "seconds to target",
         }
 
     def run(self) -> TrainedPPO:
@@ -61,6 +63,7 @@ class PPOJob(Job[TrainedPPO]):
             config=self.config,
             simulated=drawn if self.simulated_runs else None,
             simulated_runs=self.simulated_runs,
+            score=score,
         )
 
     @classmethod

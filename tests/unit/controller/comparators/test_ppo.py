@@ -18,7 +18,7 @@ from accerl.monitor.strategies import FixedStrategy
 from accerl.monitor.strategy import Strategy
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from controller.actions import PresetActions
-from controller.comparators.ppo import PPOConfig, PPOStrategy, TrainedPPO, train_ppo
+from controller.comparators.ppo import PPOConfig, PPOStrategy, TrainedPPO, in_units, train_ppo
 from controller.comparators.sb3_training import Training, simulated_turns, turns
 from controller.env.control_env import CompressionControlEnv
 from controller.env.instances import Instance
@@ -64,8 +64,16 @@ def test_equal_seeds_train_alike_within_the_budget_and_others_do_not() -> None:
     assert first.to_json() != other.to_json()
     # Two checks of one run leave 13 for training: four updates of three.
     assert (first.inner_runs, first.validation_runs) == (12, 2)
-    assert len(first.gains) == 2
-    assert first.strategy.gain(GAME, 50) == max(first.gains)
+    assert len(first.scores) == 2
+    assert in_units(GAME, first.strategy.play(GAME, 50)) == max(first.scores)
+
+
+def test_what_is_entered_is_what_the_given_score_holds_to_be_best() -> None:
+    """Of the same two checks, by the gain and by its opposite."""
+    best = trained()
+    worst = trained(score=lambda instance, played: -in_units(instance, played))
+    assert [-score for score in worst.scores] == list(best.scores)
+    assert in_units(GAME, worst.strategy.play(GAME, 50)) == min(best.scores)
 
 
 def test_it_rehearses_on_simulated_runs_that_cost_no_inner_run() -> None:
@@ -73,7 +81,7 @@ def test_it_rehearses_on_simulated_runs_that_cost_no_inner_run() -> None:
     once, again = trained(**simulated), trained(**simulated)
     assert once.to_json() == again.to_json()
     assert (once.simulated_runs, once.inner_runs, once.validation_runs) == (6, 12, 2)
-    assert len(once.gains) == 2  # before the first inner run, and after the last
+    assert len(once.scores) == 2  # before the first inner run, and after the last
     assert once.strategy.to_json() != trained().strategy.to_json()
     assert trained(**simulated, config=replace(SMALL, checks=1)).inner_runs == 12
     assert trained(simulated=[GAME], simulated_runs=2).to_json() == trained().to_json()

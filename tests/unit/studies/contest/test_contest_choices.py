@@ -25,9 +25,8 @@ from studies.contest import run as contest
 from studies.contest import training as meta
 from studies.contest.budget import CONTEST, FP32, TEST_SEEDS
 from studies.contest.run import run_contest
-from studies.contest.study import score
 from studies.contest.variants import CONTROLLER
-from studies.jobs.inner import StrategyResult
+from studies.jobs.inner import StrategyResult, score
 from studies.jobs.meta_training import TrainedPolicy, first_indicator
 
 INSTANCES = [
@@ -198,16 +197,22 @@ def test_a_mistake_claims_no_folder(options: dict[str, Any], message: str, tmp_p
     assert not (tmp_path / "out").exists()
 
 
-def test_gains_count_relative_to_those_without_compression() -> None:
-    result = StrategyResult(
-        times=(0.0, 4.0, 8.0, 12.0),
-        returns=(0.0, 0.5, 1.0, 1.0),
-        decisions=(),
-        env_steps=(0,),
-    )
-    alone = score(INSTANCES[0], result)
-    assert alone > 0.0
-    assert score(replace(INSTANCES[0], fp32_gain=0.25), result) == pytest.approx(4.0 * alone)
+def test_searches_go_by_what_is_judged() -> None:
+    def run(*returns: float) -> StrategyResult:
+        times = tuple(12.0 * place / (len(returns) - 1) for place in range(len(returns)))
+        return StrategyResult(times=times, returns=returns, decisions=(), env_steps=(0,))
+
+    soon, late = run(0.0, 1.0, 1.0, 1.0, 1.0), run(0.0, 0.0, 0.0, 1.0, 1.0)
+    game = INSTANCES[0]
+    for result in (soon, late):
+        seconds = result.seconds_to_target(game).seconds
+        assert score(game, result) == pytest.approx(math.log(12.0 / seconds))
+    # Where none arrives the horizon is what is judged; who is nearer to the target is better.
+    near, far, away = run(0.0, 0.75, 0.75), run(0.0, 0.5, 0.5), run(0.0, -3.0, -3.0)
+    assert score(game, near) == pytest.approx(-math.log(1.25))
+    assert score(game, far) == pytest.approx(-math.log(1.5))
+    assert score(game, away) == pytest.approx(-math.log(2.0))
+    assert score(replace(game, fp32_gain=0.25), soon) == score(game, soon)
 
 
 @pytest.mark.parametrize(
