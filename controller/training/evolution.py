@@ -8,7 +8,9 @@ from the same seeds (common random numbers):
 
 (Salimans et al. 2017, "Evolution strategies as a scalable alternative"). u is the centred rank in
 [-1/2, 1/2] among all candidates *on the same instance*, averaged over instances, so no instance
-counts for more than another. A candidate acts by its argmax: nothing is drawn at random.
+counts for more than another. theta moves by learning_rate 2 sigma^2 g: ranks differ by half of what
+standardised values do, so that its steps are as long as those of `gradient`. A candidate acts by
+its argmax: nothing is drawn at random.
 """
 
 from __future__ import annotations
@@ -38,9 +40,8 @@ class EvolutionConfig:
     """mirrored pairs per generation: half the population"""
     sigma: float = 0.3
     """standard deviation of what is added to every weight"""
-    learning_rate: float = 0.1
-    adam: bool = True
-    """steps by Adam; False: plain steps along g"""
+    learning_rate: float = 0.5
+    """step along 2 sigma^2 g"""
     seed: int = 0
     """of the perturbations"""
 
@@ -78,9 +79,7 @@ class Evolution(Trainer[P]):
     """
 
     def __init__(self, policy: P, config: EvolutionConfig) -> None:
-        make = torch.optim.Adam if config.adam else torch.optim.SGD
-        optimizer = make(policy.parameters(), lr=config.learning_rate)
-        super().__init__(policy, optimizer, asdict(config))
+        super().__init__(policy, config.learning_rate, asdict(config))
         self.config = config
 
     def _noise(self) -> np.ndarray:
@@ -124,7 +123,7 @@ class Evolution(Trainer[P]):
             )
         ranks = centred_ranks(table).reshape(config.pairs, 2)
         gradient = (ranks[:, 0] - ranks[:, 1]) @ self._noise() / (config.population * config.sigma)
-        self._step(gradient)
+        self._step(2.0 * config.sigma**2 * gradient)
         row = {
             "iteration": self.iteration,
             "gain": float(table.mean()),

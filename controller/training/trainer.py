@@ -9,35 +9,37 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from accerl.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
 from accerl.errors import UserError, one_line
-from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
 from controller.training.module import PolicyModule
 
 P = TypeVar("P", bound=PolicyModule)
 
 
 class Trainer(ABC, Generic[P]):
-    """Owns policy, optimiser, iteration number and the statistics so far.
+    """Owns policy, iteration number and the statistics so far.
 
-    Saved after every iteration, a training that was killed goes on bit by bit as if it had not
-    been, provided that what it is given depends on the iteration alone.
+    Steps are plain: an optimiser such as Adam makes each of the same length, also where what was
+    played says nothing, and so walks at random for as long as it is given. Saved after every
+    iteration, a training that was killed goes on bit by bit as if it had not been, provided that
+    what it is given depends on the iteration alone.
 
     Args:
         policy: trained in place.
-        optimizer: of its parameters.
+        learning_rate: a step goes so far along what `_step` is given.
         settings: how it trains, as JSON; a checkpoint with other settings is refused.
     """
 
     def __init__(
         self,
         policy: P,
-        optimizer: torch.optim.Optimizer,
+        learning_rate: float,
         settings: dict[str, Any],
     ) -> None:
         self.policy = policy
-        self.optimizer = optimizer
+        self.learning_rate = learning_rate
         self.settings = settings
         self.history: list[dict[str, float]] = []
         """one row of statistics per iteration"""
@@ -52,7 +54,6 @@ class Trainer(ABC, Generic[P]):
         return {
             "settings": self.settings,
             "policy": dict(self.policy.state_dict()),
-            "optimizer": optimiser_state(self.optimizer),
             "history": self.history,
         }
 
@@ -73,7 +74,6 @@ class Trainer(ABC, Generic[P]):
             self.policy.load_state_dict(snapshot["policy"])
         except RuntimeError as error:
             raise UserError(f"checkpoint: it is of another policy: {one_line(error)}") from error
-        load_optimiser_state(self.optimizer, snapshot["optimizer"])
         self.history = list(snapshot["history"])
 
     @abstractmethod
@@ -85,12 +85,11 @@ class Trainer(ABC, Generic[P]):
         """Learn from what was played; append a row to `history` and return it."""
 
     def _step(self, up: np.ndarray) -> None:
-        """Have the optimiser climb along a gradient [weights]."""
+        """Climb along a direction [weights]."""
         parameters = list(self.policy.parameters())
-        downhill = torch.from_numpy(-up).float().split([p.numel() for p in parameters])
-        for parameter, step in zip(parameters, downhill, strict=True):
-            parameter.grad = step.view_as(parameter)
-        self.optimizer.step()
+        moves = torch.from_numpy(self.learning_rate * up).float()
+        with torch.no_grad():
+            vector_to_parameters(parameters_to_vector(parameters) + moves, parameters)
 
     def train(
         self, play: Callable[[Any, int], Any], iterations: int, checkpoint: Path | None = None

@@ -29,8 +29,9 @@ from controller.training.evolution import Evolution, EvolutionConfig
 from controller.training.gradient import GradientConfig, ParameterGradient
 from studies.contest.budget import FP32
 from studies.contest.entrants import Entrant
-from studies.contest.study import Study, score, strategy_job
+from studies.contest.study import Study, strategy_job
 from studies.contest.variants import Variant
+from studies.jobs.inner import score
 from studies.jobs.meta_training import MetaTrainingJob, TrainedPolicy, first_indicator
 from studies.progress import bar, console
 
@@ -40,8 +41,8 @@ REAL_LEARNING = 2**32 - 1
 """number of a stream that no iteration has"""
 PAIRS = 2
 """mirrored pairs on each instance of an iteration on real learning"""
-LEARNING_RATE = 0.03
-"""of real learning: tier 0 has done the rough work"""
+SIGMA = 0.15
+"""of real learning, half of tier 0's, which has done the rough work"""
 Decisions = dict[str, list[Sequence[Decision]]]
 """what a policy chose on the validation seeds, by instance"""
 
@@ -230,9 +231,7 @@ def _policy_gradient(
     """Go on by policy gradient: an iteration plays one game on all of its trained machines."""
     turns = _turns(study.trained)
     count = len(turns[0])
-    config = GradientConfig(
-        instances=count, pairs=PAIRS, learning_rate=LEARNING_RATE, sigma=0.15, seed=_dice(study)
-    )
+    config = GradientConfig(instances=count, pairs=PAIRS, sigma=SIGMA, seed=_dice(study))
     per_iteration = config.episodes + count  # each machine's run without compression
     iterations = max(runs, 0) // per_iteration
     with bar(variant.label, iterations * per_iteration) as advance:
@@ -254,9 +253,7 @@ def _evolve(
     """Go on by evolution strategies: every candidate plays one game on all of its machines."""
     turns = _turns(study.trained)
     count = len(turns[0])
-    config = EvolutionConfig(
-        pairs=PAIRS, learning_rate=LEARNING_RATE, sigma=0.15, seed=_dice(study)
-    )
+    config = EvolutionConfig(pairs=PAIRS, sigma=SIGMA, seed=_dice(study))
     per_generation = (config.population + 1) * count  # each machine's run without compression
     generations = max(runs, 0) // per_generation
     with bar(variant.label, generations * per_generation) as advance:
