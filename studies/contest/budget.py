@@ -213,6 +213,14 @@ _SMALL = {
     "pretrain_iterations": 60,
 }
 """of contests of one night or less"""
+_LONGER = {
+    "reference_runs": 15,
+    "inner_runs": 432,
+    "tune_seeds": 3,
+    "validate_seeds": 3,
+    "pretrain_iterations": 120,
+}
+"""searches that try some thirty sets of parameters, in place of seven"""
 _RIVALS = {
     "entrants": (
         "static",
@@ -262,11 +270,10 @@ CONTEST = {
     ),
     "medium": Budget(
         **_DRAWN,
-        **_SMALL,
+        **{**_SMALL, **_LONGER},
         **_RIVALS,
         variants=("evolution", "untrained", "recurrent"),
-        instance_runs=24,
-        rules_each=False,
+        instance_runs=0,
         held_out=held_out_pairs(NOT_SET_ON, NUMBERS["test"][24]),
         test_seeds=8,
         opened_seeds=49,

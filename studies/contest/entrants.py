@@ -17,8 +17,10 @@ from typing import Any
 from accerl.spec import CompressionSpec
 from controller.env.instances import Instance
 from studies.contest.budget import FP32, Budget
-from studies.contest.study import Study, score, strategy_job
+from studies.contest.guesses import guesses
+from studies.contest.study import Study, strategy_job
 from studies.contest.tuning import SPACES_BY_NAME, SearchSpace, Tuned, choose_on_validation, tune
+from studies.jobs.inner import score
 from studies.progress import Advance, bar, console, silent
 
 ALL, EACH = "one for all", "per instance"
@@ -122,8 +124,14 @@ def fp32() -> Entrant:
     return Entrant(name="fp32", label="fp32 only", kind="fp32", description=FP32, primary=True)
 
 
-def tuned_for_all(study: Study, name: str) -> Tuned:
-    """Tune one parameter set for all trained instances; choose it on the validation seeds."""
+def tuned_for_all(study: Study, name: str, static: CompressionSpec | None = None) -> Tuned:
+    """Tune one parameter set for all trained instances; choose it on the validation seeds.
+
+    Args:
+        study: the contest.
+        name: of the strategy.
+        static: the best static spec, which rules try first.
+    """
     budget = study.budget
     space = _space(name)
     trained = study.trained
@@ -142,6 +150,7 @@ def tuned_for_all(study: Study, name: str) -> Tuned:
             storage=study.storage,
             costs=study.costs,
             on_replayed=advance,
+            first=guesses(name, static),
         )
     chosen = choose_on_validation(
         tuned,
@@ -224,7 +233,12 @@ def tuned_entrants(study: Study) -> list[Entrant]:
     Of several threshold rules the one with the best validation score stands for all of them in
     the primary comparisons, and likewise of several bandits; the others take part all the same.
     """
-    found = [_for_all(study, name) for name in study.budget.entrants]
+    found: list[Entrant] = []
+    static: CompressionSpec | None = None
+    for name in study.budget.entrants:
+        found.append(_for_all(study, name, static))
+        if name == STATIC:
+            static = CompressionSpec.from_json(found[-1].params["spec"])
     for kind in ("static", "threshold", ADVISE, "bandit"):
         own = [item for item in found if item.kind == kind]
         if own:
@@ -241,9 +255,9 @@ def tuned_entrants(study: Study) -> list[Entrant]:
     return sorted(found, key=lambda item: not item.primary)
 
 
-def _for_all(study: Study, name: str) -> Entrant:
+def _for_all(study: Study, name: str, static: CompressionSpec | None) -> Entrant:
     with study.costs.step(_space(name).key):
-        tuned = tuned_for_all(study, name)
+        tuned = tuned_for_all(study, name, static)
     validated = len(tuned.candidates) * len(study.trained) * len(study.validate_seeds)
     return Entrant(
         name=tuned.space.key,

@@ -36,6 +36,7 @@ from controller.bundle.meta import code_revision
 from controller.comparators.bandits import SlidingWindowUCB, ThompsonBandit
 from controller.comparators.gp_bandit import GPBandit
 from studies.contest.costs import StepCosts
+from studies.contest.guesses import Guess
 from studies.progress import Advance, silent
 from studies.storage import JOURNAL, open_storage
 
@@ -140,6 +141,7 @@ def tune(
     storage: BaseStorage | None = None,
     costs: StepCosts | None = None,
     on_replayed: Advance = silent,
+    first: Sequence[Guess] = (),
 ) -> Tuned:
     """Search `space` until `runs` inner runs are spent; trials that had ended are not made again.
 
@@ -163,13 +165,17 @@ def tune(
         storage: where ended trials are saved; None: `JOURNAL` in `out`.
         costs: gets what trials had cost that are not made again.
         on_replayed: called with their inner runs.
+        first: what is tried before the sampler proposes anything.
 
     Raises:
         UserError: not even one parameter set could be tried.
     """
     runs = _enough(space, actions, instances=instances, runs=runs)
     study = _search(space, actions, seed, trials=runs // instances)
+    for guess in first:
+        study.enqueue_trial(dict(guess))
     settings = {"plan": plan, "instances": instances, "runs": runs, "seed": seed, "batch": batch}
+    settings |= {"first": [dict(guess) for guess in first]}
     storage = open_storage(str(out / JOURNAL)) if storage is None else storage
     ended = _EndedTrials(_search_name(space, settings), storage)
     order = generator(seed, Role.TUNING, 0).permutation(instances).tolist()

@@ -10,7 +10,7 @@ from accerl.errors import UserError, require_choice
 from accerl.monitor.features import Features
 from accerl.monitor.strategies.base import SECONDS_EPSILON, HandSetStrategy
 from accerl.monitor.strategies.checks import require_number, require_spec
-from accerl.monitor.strategies.search import Levels, suggest_pair, suggest_spec
+from accerl.monitor.strategies.search import Levels, suggest_spec
 from accerl.spec import CompressionSpec, Decision
 
 if TYPE_CHECKING:
@@ -80,15 +80,14 @@ class ThreeStageStrategy(HandSetStrategy):
 
     @classmethod
     def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
-        """Return three specs and how to judge the stage."""
-        pair = suggest_pair(trial, actions)
-        params = {
-            "exploring": pair["aggressive"],
-            "improving": pair["conservative"],
-            "converged": suggest_spec(trial, actions, "converged"),
-            "by": trial.suggest_categorical("by", list(BY)),
-        }
+        """Return three specs, of which two may be the same, and how to judge the stage."""
+        stages = ("exploring", "improving", "converged")
+        params: dict[str, Any] = {name: suggest_spec(trial, actions, name) for name in stages}
+        if params["exploring"] == params["improving"] == params["converged"]:
+            other = 32 if params["improving"] == CompressionSpec(bits=8).to_json() else 8
+            params["improving"] = CompressionSpec(bits=other).to_json()
+        params["by"] = trial.suggest_categorical("by", list(BY))
         if params["by"] == "time":
-            params["improving_from"] = trial.suggest_float("improving_from", 0.05, 0.5)
-            params["converged_from"] = trial.suggest_float("converged_from", 0.55, 0.95)
+            params["improving_from"] = trial.suggest_float("improving_from", 0.02, 0.5)
+            params["converged_from"] = trial.suggest_float("converged_from", 0.55, 1.0)
         return params

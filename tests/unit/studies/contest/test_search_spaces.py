@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import optuna
 import pytest
 
+from accerl.monitor.compliance import made_up_features
 from accerl.monitor.strategies import STRATEGIES, all_specs, make_from
 from accerl.monitor.strategy import specs_of
 from accerl.spec import IDENTITY, CompressionSpec
 from controller.actions import ActionSpace
 from controller.comparators.by_name import COMPARATORS
+from studies.contest.guesses import SELDOM, guesses
 from studies.contest.tuning import (
     KL_THRESHOLD,
     REWARD_GAP,
@@ -36,7 +39,7 @@ def ask(space: SearchSpace) -> optuna.Trial:
     ("space", "names"),
     [
         (STATIC, ["spec"]),
-        (KL_THRESHOLD, ["threshold_nats", "returns", *PAIR]),
+        (KL_THRESHOLD, ["threshold_nats", "returns", *PAIR, "indicator"]),
         (REWARD_GAP, [*PAIR, "gap"]),
     ],
     ids=["static", "kl_threshold", "reward_gap"],
@@ -86,6 +89,23 @@ def test_who_learns_within_a_run_can_choose_every_spec_twice(name: str) -> None:
         arms.add(each)
     assert min(arms) <= 4
     assert max(arms) == len(all_specs(ActionSpace()))
+
+
+@pytest.mark.parametrize("name", SPACES_BY_NAME)
+def test_a_guess_is_tried_as_it_was_meant(name: str) -> None:
+    """And a rule's holds the best static spec, whatever it is: it is that spec, if it stays."""
+    for static in [None, *all_specs(ACTIONS)]:
+        for guess in guesses(name, static):
+            study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+            study.enqueue_trial(dict(guess))
+            trial = study.ask()
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # of a value that the space does not hold
+                params = SPACES_BY_NAME[name].suggest(trial, ACTIONS)
+            assert trial.params == guess
+            if static not in (None, IDENTITY) and name in (*SELDOM, "three-stage"):
+                begins = make_from(NAMED, name, params).decide(made_up_features())
+                assert begins.main == static
 
 
 def test_a_composition_is_searched_with_one_pair_of_specs() -> None:
