@@ -134,6 +134,8 @@ class PPOConfig:
     epochs: int = 10
     minibatches: int = 4
     learning_rate: float = 1e-3
+    target_kl_nats: float = 0.03
+    """from the policy that collected; an update that has come so far takes no further epoch"""
     entropy: float = 0.01
     """weight of the policy's entropy"""
     hidden: tuple[int, ...] = (64, 64)

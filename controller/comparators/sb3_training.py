@@ -177,6 +177,7 @@ class Training:
                 batch_size=max(-(-self._steps // config.minibatches), 2),
                 n_epochs=config.epochs,
                 learning_rate=config.learning_rate,
+                target_kl=config.target_kl_nats,
                 gamma=1.0,  # rewards are discounted
                 ent_coef=config.entropy,
                 policy_kwargs={"net_arch": list(config.hidden), "activation_fn": nn.Tanh},

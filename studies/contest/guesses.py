@@ -31,7 +31,7 @@ SELDOM: Mapping[str, Guess] = {
         **{"threshold_nats": 3.0, "returns": False, "indicator": "compression_kl_nats"},
         "conservative_bits": 8,
     },
-    "reward-gap": {"gap": 2.0, "conservative_bits": 8},
+    "reward-gap": {"gap": 2.0, "returns": False, "conservative_bits": 8},
 }
 """of rules of two specs, with which they hardly ever leave the aggressive one"""
 

@@ -203,11 +203,15 @@ class RewardGapStrategy(_ThresholdStrategy):
 
     @classmethod
     def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
-        """Return two specs and a gap that is a share of what can be learned in the game.
+        """Return two specs, a gap, and whether it ever returns.
 
-        Whoever runs the trial adds the game's `scale`.
+        The gap is a share of what can be learned in the game: whoever runs the trial adds the
+        game's `scale`.
         """
+        gap = trial.suggest_float("gap", 0.02, 2.0, log=True)
+        returns = trial.suggest_categorical("returns", [False, True])
         return {
             **suggest_pair(trial, actions),
-            "gap": trial.suggest_float("gap", 0.02, 2.0, log=True),
+            "gap": gap,
+            "return_below": gap / 2.0 if returns else None,
         }

@@ -40,7 +40,7 @@ def ask(space: SearchSpace) -> optuna.Trial:
     [
         (STATIC, ["spec"]),
         (KL_THRESHOLD, ["threshold_nats", "returns", *PAIR, "indicator"]),
-        (REWARD_GAP, [*PAIR, "gap"]),
+        (REWARD_GAP, ["gap", "returns", *PAIR]),
     ],
     ids=["static", "kl_threshold", "reward_gap"],
 )
