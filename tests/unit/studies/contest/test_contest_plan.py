@@ -204,7 +204,7 @@ def test_hours_are_known_beforehand_and_grow_with_the_budget(tmp_path: Path) -> 
         assert planned_seconds(replace(BUDGET, **less), instances, costs) / 3600.0 < hours - 0.2
 
 
-@pytest.mark.parametrize(("name", "most"), [("short", 8.0), ("medium", 21.0)])
+@pytest.mark.parametrize(("name", "most"), [("short", 8.0), ("medium", 16.0)])
 def test_budgets_of_a_night_take_no_longer(name: str, most: float, tmp_path: Path) -> None:
     budget = CONTEST[name]
     profiles = {other: load_profile(other) for _, other in budget.pairs}

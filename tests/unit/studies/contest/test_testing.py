@@ -67,7 +67,7 @@ def test_the_closest_are_tested_on_all_seeds_and_the_others_on_the_first_few() -
 def test_the_report_says_what_rivals_are_given() -> None:
     ppo, bandits = rival_notes(CONTEST["medium"])
     runs = simulated_runs(CONTEST["medium"])
-    assert runs == 60 * 8 * 8
+    assert runs == 120 * 8 * 8
     assert f"on {runs:,} drawn runs first" in ppo
     assert "learn from J" in bandits
     assert rival_notes(CONTEST["short"]) == []
