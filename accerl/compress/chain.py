@@ -98,8 +98,9 @@ class CompressorChain:
             )
         for earlier in self.links:
             before = type(earlier).__name__
-            shipped = isinstance(earlier, SHIPPED) and isinstance(link, SHIPPED)
-            if earlier.stage == link.stage and shipped:  # links of your own share a stage
+            both = isinstance(earlier, SHIPPED) and isinstance(link, SHIPPED)
+            # Links of your own may share a stage, with others.
+            if earlier.stage == link.stage and (both or type(earlier) is type(link)):
                 raise UserError(f"chain: {name} after {before} does the same step twice; keep one")
             if earlier.stage > link.stage:
                 raise UserError(

@@ -88,12 +88,18 @@ class Noted:
         return state
 
 
+class NotedToo(Noted):
+    """Another one."""
+
+
 def test_links_of_ones_own_share_a_stage_by_hand_as_in_a_run() -> None:
-    first, second = Noted(), Noted()
+    first, second = Noted(), NotedToo()
     chain = CompressorChain([first, second, Quantizer("INT8"), ONNX()])
     asked = CompressorChain.from_spec(CompressionSpec(bits=8), own_links=[first, second])
     assert [type(link) for link in asked.links] == [type(link) for link in chain.links]
     assert asked.own_links == chain.own_links == (first, second)
+    with pytest.raises(UserError, match="Noted after Noted does the same step twice"):
+        CompressorChain([first, Noted()])
 
 
 def test_unknown_precision_is_refused() -> None:
