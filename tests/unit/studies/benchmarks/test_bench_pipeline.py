@@ -95,7 +95,7 @@ def test_a_real_run_measures_what_it_says() -> None:
         assert config["cpu_seconds_per_1000_steps"] > 0.0
         assert config["phases"]["env"] > 0.0
         assert (config["phases"]["infer"] > 0.0) == ("int8" in name)
-        assert (config["phases"]["learn"] > 1.0) == (name == "int8")
+        assert (config["phases"]["learn"] > 0.1) == (name == "int8")  # ms a step
         assert np.isfinite(list(config["phases"].values())).all()
         assert set(config["rss_mb"]) >= ({"learner", "actor-0"} if "int8" in name else set())
     assert set(result["ratios"]) == {"actor-int8/actor-env-only"}
