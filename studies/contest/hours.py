@@ -31,7 +31,7 @@ def planned_seconds(budget: Budget, instances: Sequence[Instance], costs: CoreSe
     total = runs * sum(trained) / len(trained)
     total += sum(_by_game(run, instances).values()) * budget.reference_runs
     units = min(budget.reference_runs, UNIT_RUNS)
-    total += units * (sum(run.values()) if budget.instance_runs else sum(trained))
+    total += units * sum(trained) if budget.rivals else 0.0
     total += sum(run.values()) * _runs_by_itself(budget)
     total += sum(run.values()) * _test_seeds(budget)
     simulated = policies + len(budget.rivals)

@@ -158,8 +158,8 @@ def add_references(study: Study) -> list[Instance]:
 
     Scale and target are a game's, not an instance's: on a slow network uncompressed training may
     learn nothing at all, and that is no scale. They are measured on the paper's machine. The unit
-    is an instance's: gains count relative to those of uncompressed actors on the same machine, so
-    that machines on which everything is slow weigh as much as others in what is tuned and trained.
+    is an instance's: what rivals gain counts relative to uncompressed actors on the same machine,
+    so that machines on which everything is slow weigh as much as others in what they learn from.
 
     Raises:
         UserError: training reached no more than random play.
@@ -199,17 +199,19 @@ def add_references(study: Study) -> list[Instance]:
 def _with_units(
     study: Study, instances: Sequence[Instance], seeds: Sequence[int]
 ) -> list[Instance]:
-    """Return the instances with the mean gain of fp32 runs as the unit of each that is tuned on."""
-    tunes_each = study.budget.instance_runs > 0
-    tuned_on = {item.name for item in instances if tunes_each or item.group == TRAINED}
-    own = [item for item in instances if item.name in tuned_on]
+    """Return the instances with the mean gain of fp32 runs as the unit that rivals learn in.
+
+    Only those are measured that rivals are trained on.
+    """
+    own = [item for item in instances if study.budget.rivals and item.group == TRAINED]
     if not own:
         return list(instances)
+    names = {item.name for item in own}
     jobs = [strategy_job(item, seed, FP32) for item in own for seed in seeds]
     results = iter(study.run_shown("fp32 on every machine", jobs))
     found = []
     for item in instances:
-        if item.name not in tuned_on:
+        if item.name not in names:
             found.append(item)
             continue
         gain = float(np.mean([next(results).gain(item) for _ in seeds]))
