@@ -17,9 +17,10 @@ from typing import Any
 from accerl.spec import CompressionSpec
 from controller.env.instances import Instance
 from studies.contest.budget import FP32, Budget
-from studies.contest.guesses import guesses
 from studies.contest.study import Study, strategy_job
-from studies.contest.tuning import SPACES_BY_NAME, SearchSpace, Tuned, choose_on_validation, tune
+from studies.contest.tuning.guesses import guesses
+from studies.contest.tuning.search import Tuned, choose_on_validation, tune
+from studies.contest.tuning.spaces import SPACES_BY_NAME, SearchSpace
 from studies.jobs.inner import score
 from studies.progress import Advance, bar, console, silent
 

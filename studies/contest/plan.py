@@ -35,7 +35,7 @@ from studies.contest.budget import (
     Budget,
     Pair,
 )
-from studies.contest.tuning import SPACES_BY_NAME
+from studies.contest.tuning.spaces import SPACES_BY_NAME
 from studies.study_folder import OPENED
 
 QUESTION = (

@@ -17,7 +17,8 @@ from controller.env.instances import Instance
 from controller.shipped import shipped_indicator
 from studies.contest.budget import TUNE_SEEDS, VALIDATE_SEEDS
 from studies.contest.study import strategy_job
-from studies.contest.tuning import SPACES_BY_NAME, SearchSpace, choose_on_validation, tune
+from studies.contest.tuning.search import choose_on_validation, tune
+from studies.contest.tuning.spaces import SPACES_BY_NAME, SearchSpace
 from studies.progress import Advance, bar, silent
 from studies.room.runs import log_seconds, rows_of
 from studies.room.study import RoomStudy, static

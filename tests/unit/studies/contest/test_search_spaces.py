@@ -14,8 +14,8 @@ from accerl.monitor.strategy import specs_of
 from accerl.spec import IDENTITY, CompressionSpec
 from controller.actions import ActionSpace
 from controller.comparators.by_name import COMPARATORS
-from studies.contest.guesses import SELDOM, guesses
-from studies.contest.tuning import (
+from studies.contest.tuning.guesses import SELDOM, guesses
+from studies.contest.tuning.spaces import (
     KL_THRESHOLD,
     REWARD_GAP,
     SPACES_BY_NAME,

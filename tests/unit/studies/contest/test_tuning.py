@@ -21,15 +21,13 @@ from controller.actions import ActionSpace
 from controller.comparators.by_name import COMPARATORS
 from studies.contest.costs import StepCosts
 from studies.contest.entrants import describe
-from studies.contest.tuning import (
+from studies.contest.tuning.search import Tuned, choose_on_validation, tune
+from studies.contest.tuning.spaces import (
     KL_THRESHOLD,
     REWARD_GAP,
     SPACES_BY_NAME,
     STATIC,
     SearchSpace,
-    Tuned,
-    choose_on_validation,
-    tune,
 )
 from studies.progress import Advance, silent
 from studies.storage import open_storage
@@ -333,5 +331,5 @@ def test_scores_of_other_code_or_another_precision_are_not_taken(
     assert first
     assert search(KL_THRESHOLD, tmp_path, runs=12, storage=storage)[1] == []
     for name, value in (("code_revision", "0123abc"), ("choose_precision", "neither")):
-        monkeypatch.setattr(f"studies.contest.tuning.{name}", lambda *_, value=value: value)
+        monkeypatch.setattr(f"studies.contest.tuning.search.{name}", lambda *_, value=value: value)
         assert search(KL_THRESHOLD, tmp_path, runs=12, storage=storage)[1] == first

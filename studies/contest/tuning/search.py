@@ -1,4 +1,4 @@
-"""Search spaces of the strategies, and tuning them with Optuna: equal budgets of inner runs."""
+"""Tuning strategies with Optuna: equal budgets of inner runs."""
 
 from __future__ import annotations
 
@@ -16,80 +16,20 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial
 
 from accerl.errors import UserError
-from accerl.monitor.strategies import (
-    AdviseKLCapStrategy,
-    FirstThatFires,
-    FixedStrategy,
-    KLThresholdStrategy,
-    Levels,
-    LinearKLMixStrategy,
-    RandomStrategy,
-    RewardGapStrategy,
-    ThreeStageStrategy,
-    all_specs,
-)
+from accerl.monitor.strategies import Levels, all_specs
 from accerl.precision import AUTO, choose_precision
 from accerl.records import json_hash, write_bytes
 from accerl.seeds import Role, generator, stream
 from analysis.records.load import read_rows
 from controller.bundle.meta import code_revision
-from controller.comparators.bandits import SlidingWindowUCB, ThompsonBandit
-from controller.comparators.gp_bandit import GPBandit
 from studies.contest.costs import StepCosts
-from studies.contest.guesses import Guess
+from studies.contest.tuning.guesses import Guess
+from studies.contest.tuning.spaces import Params, SearchSpace
 from studies.progress import Advance, silent
 from studies.storage import JOURNAL, open_storage
 
-Params = dict[str, Any]
 UNPRUNED = 6
 """instances that every parameter set is tried on before it may be pruned"""
-
-
-@dataclass(frozen=True)
-class SearchSpace:
-    """A strategy and what may be tuned about it."""
-
-    name: str
-    """as in `accerl train --strategy`"""
-    key: str
-    """folder and row name in the study"""
-    label: str
-    suggest: Callable[[optuna.Trial, Levels], Params]
-    grid: bool = False
-    """try every static spec instead of sampling"""
-
-    def describe(self, params: Params) -> dict[str, Any]:
-        """Return the description of the strategy that inner runs are given."""
-        return {"name": self.name, "params": params, "label": self.key}
-
-
-STATIC = SearchSpace("fixed", "static", "best static spec", FixedStrategy.suggest, grid=True)
-KL_THRESHOLD = SearchSpace(
-    "kl-threshold", "kl_threshold", "KL threshold", KLThresholdStrategy.suggest
-)
-REWARD_GAP = SearchSpace("reward-gap", "reward_gap", "reward gap", RewardGapStrategy.suggest)
-SPACES_BY_NAME = {
-    "fixed": STATIC,
-    "kl-threshold": KL_THRESHOLD,
-    "reward-gap": REWARD_GAP,
-    "linear-kl": SearchSpace(
-        "linear-kl", "linear_kl", "linear KL mix", LinearKLMixStrategy.suggest
-    ),
-    "three-stage": SearchSpace(
-        "three-stage", "three_stage", "three stages", ThreeStageStrategy.suggest
-    ),
-    "advise-kl-cap": SearchSpace(
-        "advise-kl-cap", "advise_kl_cap", "advise + KL cap", AdviseKLCapStrategy.suggest
-    ),
-    "random": SearchSpace("random", "random", "random specs", RandomStrategy.suggest),
-    "first-that-fires": SearchSpace(
-        "first-that-fires", "first_that_fires", "first that fires", FirstThatFires.suggest
-    ),
-    "sw-ucb": SearchSpace("sw-ucb", "sw_ucb", "sliding-window UCB", SlidingWindowUCB.suggest),
-    "thompson": SearchSpace("thompson", "thompson", "Thompson bandit", ThompsonBandit.suggest),
-    "gp-bandit": SearchSpace("gp-bandit", "gp_bandit", "Gaussian-process bandit", GPBandit.suggest),
-}
-"""every space that a study can tune"""
 
 
 @dataclass(frozen=True)
@@ -171,13 +111,10 @@ def tune(
         UserError: not even one parameter set could be tried.
     """
     runs = _enough(space, actions, instances=instances, runs=runs)
-    study = _search(space, actions, seed, trials=runs // instances)
-    for guess in first:
-        study.enqueue_trial(dict(guess))
+    study = _search(space, actions, seed, trials=runs // instances, first=first)
     settings = {"plan": plan, "instances": instances, "runs": runs, "seed": seed, "batch": batch}
-    settings |= {"first": [dict(guess) for guess in first]}
-    storage = open_storage(str(out / JOURNAL)) if storage is None else storage
-    ended = _EndedTrials(_search_name(space, settings), storage)
+    name = _search_name(space, {**settings, "first": [dict(guess) for guess in first]})
+    ended = _EndedTrials(name, storage or open_storage(str(out / JOURNAL)))
     order = generator(seed, Role.TUNING, 0).permutation(instances).tolist()
     rows = out / "tuning.jsonl"
     write_bytes(rows, _rows_of_others(rows, space.key).encode())
@@ -356,8 +293,10 @@ def _search_name(space: SearchSpace, settings: Mapping[str, Any]) -> str:
     return f"{space.key} {json_hash({**settings, **made_by})[:12]}"
 
 
-def _search(space: SearchSpace, actions: Levels, seed: int, *, trials: int) -> optuna.Study:
-    """Return a new search, in memory, that prints no trials."""
+def _search(
+    space: SearchSpace, actions: Levels, seed: int, *, trials: int, first: Sequence[Guess]
+) -> optuna.Study:
+    """Return a new search, in memory, that prints no trials and begins with guesses."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # an interruption is no warning
     seed = int(stream(seed, Role.TUNING, 1).generate_state(1)[0])  # 32 bits
     sampler: optuna.samplers.BaseSampler
@@ -371,7 +310,10 @@ def _search(space: SearchSpace, actions: Levels, seed: int, *, trials: int) -> o
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             pruner = optuna.pruners.WilcoxonPruner(p_threshold=0.1, n_startup_steps=UNPRUNED)
-    return optuna.create_study(sampler=sampler, pruner=pruner, direction="maximize")
+    study = optuna.create_study(sampler=sampler, pruner=pruner, direction="maximize")
+    for guess in first:
+        study.enqueue_trial(dict(guess))
+    return study
 
 
 def _add_row(path: Path, row: dict[str, Any]) -> None:

@@ -1,0 +1,1 @@
+"""Tuning of the comparators: search spaces, first guesses, and the search itself."""
