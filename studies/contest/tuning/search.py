@@ -87,9 +87,8 @@ def tune(
 
     Parameters are tried on `UNPRUNED` instances at once, then on a few at a time, in an order that
     is shuffled once. Wilcoxon's signed-rank test against the best so far, paired by instance, gives
-    up those that are worse with p < 0.1, and leaves their other runs to more trials; a grid is not
-    pruned. Only what was run on every instance can win. A pruned trial tells the sampler the mean
-    of what it has, which the pruner makes sure is below the best one's.
+    up those that are worse with p < 0.1, which leaves runs to more trials; a grid is not pruned.
+    Only what was run on every instance can win. What was pruned tells the sampler its mean so far.
 
     Args:
         space: what to tune.
