@@ -31,11 +31,11 @@ from accerl.spec import IDENTITY, CompressionSpec, Decision
 from controller.actions import hardness
 
 INFINITE = ("kl_max_nats", "return_slope_t")
-"""indicators that can be infinite: a KL, which is its own cause, and the t of returns on a line"""
+"""indicators that may be infinite without being damaged: a KL, and the t of returns on a line"""
 KL_NATS = 14.0
 """the paper's threshold on the largest KL (section 2.4, Fig. 6)"""
 OWN_SHARE = 0.5
-"""of the mean KL that compression makes at least where the largest KL is taken for its doing"""
+"""least share of the mean KL that compression causes where a large KL is blamed on it"""
 
 
 class Shielded:

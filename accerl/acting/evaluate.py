@@ -21,9 +21,9 @@ EVALUATION_SEED = number(0, Role.EVALUATION)
 """the same for all runs: they are compared on common random numbers"""
 
 MAX_STEPS = 30_000
-"""of an episode that is measured: what has not ended by then is cut off"""
+"""length at which an episode that is measured is cut off"""
 FEWEST_STATES = 4
-"""of a call: BLAS takes other kernels for fewer rows, which round otherwise"""
+"""smallest batch of a call: BLAS uses kernels that round differently for fewer rows"""
 
 Infer = Callable[[np.ndarray], np.ndarray]
 """observations [B, *shape] -> logits [B, A]"""

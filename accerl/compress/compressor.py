@@ -246,9 +246,9 @@ class Compressor:
         return artifact, verdict
 
     def build_aside(self, spec: CompressionSpec, policy: Policy, version: int) -> Artifact:
-        """Compress `policy` as `spec` says to look at that; see `build`.
+        """Build an artifact only to measure it; see `build`.
 
-        It does not act, nor in place of what fails its check.
+        It is never published, and never becomes the fallback for one that fails its check.
         """
         good = self._last_good
         artifact = self.build(spec, policy, version)

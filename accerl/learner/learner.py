@@ -27,7 +27,7 @@ from accerl.precision import choose_precision
 from accerl.seeds import Role, torch_generator
 
 LARGEST_LOG_RATIO = 20.0
-"""of what a policy becomes within an update, over what it was; it is clipped at 1.2 or so"""
+"""bound on log(pi_new / pi_old) within an update; the loss clips the ratio near 1.2 anyway"""
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,8 @@ def find_instances(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the ratios on each instance, against fp32 and the comparators that bars name.
 
-    A row has {env, group, ratio, low, high, n, tells}; one does not tell anything if no run reached
-    its target: between two horizons the ratio is 1 anyhow.
+    A row has {env, group, ratio, low, high, n, tells}; `tells` is false if no run reached its
+    target, as the ratio of two horizons is 1 whatever was done.
     """
     names = dict.fromkeys(
         bar["name"] for bar in contest["bars"] if bar["name"] and bar["where"] in (EACH, PLANNED)

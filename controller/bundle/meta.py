@@ -206,10 +206,10 @@ def git_revision() -> str | None:
 
 
 def code_revision() -> str:
-    """Return what tells versions of this code apart: `git_revision` where that does.
+    """Return the version of this code: `git_revision`, where that is enough.
 
-    It does not where files were changed since, or without git: then a digest of the sources is
-    added, or stands for it.
+    Where files have been changed since, a digest of the sources is added to it; without git the
+    digest takes its place.
     """
     revision = git_revision()
     if revision is not None and not revision.endswith("-dirty"):

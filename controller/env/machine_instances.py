@@ -38,7 +38,7 @@ from controller.env.machines import NUMBERS
 INTERVALS = 40
 """decisions of a drawn run"""
 STRETCH = 1.5
-"""horizons let the spec that is predicted fastest make so many times a game's env steps"""
+"""in a horizon the fastest predicted spec makes so many times a game's env steps"""
 CHANGING = 0.5
 """share of the drawn instances whose conditions change"""
 INT8 = CompressionSpec(bits=8)

@@ -64,10 +64,10 @@ class Prior:
     cost_spread: float = 1.0
     """standard deviation of the log of a game's cost, over games"""
     cost_bias: float = 1.0
-    """standard deviation of what a game's effective sample sizes, however many, are off by when
-    they speak of the log of its cost"""
+    """standard deviation of the log of a game's cost, as its effective sample sizes show it, about
+    the true one, however many there are"""
     cost_noise: float = 1.0
-    """of the log of what one interval's effective sample size says of it, beside that"""
+    """likewise as one interval's effective sample size shows it, on top of `cost_bias`"""
     ess_weight: float = 0.25
     """of the log of the effective sample size in the log of what a step is worth: samples that are
     weighted down still teach"""

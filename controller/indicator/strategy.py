@@ -32,13 +32,13 @@ from controller.indicator.scorer import SpecScorer
 from controller.indicator.speed import SpeedBelief
 
 SERVED = 0.5
-"""share of an interval in which a decision must have acted for what was seen to be its own"""
+"""least share of an interval that a decision acts in for its measurements to count as its own"""
 THROUGHOUT = 0.95
-"""from this share on, its pace and how stale it was are its own; else another's are mixed in"""
+"""from this share on, pace and staleness are those of this decision alone"""
 DOUBT = 0.5
 """standard deviation of the log of a KL above which it is worth measuring"""
 WORTH_KNOWING = 1.03
-"""times what acts is worth that a spec must be hoped to be"""
+"""a spec is measured only if its optimistic worth is so many times the acting one's"""
 FORGET_CHANGE = 2
 """intervals for which a change of conditions counts as new"""
 
@@ -270,11 +270,10 @@ class AdvancedIndicator:
         return rows[max(allowed, key=lambda place: scores[place])].decision
 
     def _to_measure(self, rows: Sequence[Candidate], chosen: Decision) -> CompressionSpec | None:
-        """Return the spec whose KL is to be measured without acting; None: not worth it.
+        """Return the spec whose KL is to be measured without acting, as a shadow; None: no spec.
 
-        It is one that would be worth more than what acts if its KL were as low as it may well be,
-        but whose KL is not known well; of several the one that would be worth most. A student that
-        acted and rests is none: it has fallen behind, which is what would be measured first.
+        Its KL is uncertain, and its optimistic worth above that of what acts; of several it is the
+        one worth most. Students that acted and now rest are left out: their KL is mostly staleness.
         """
         if not (self.settings.uses_shadows and self.settings.uses_kl and self._fidelity.is_telling):
             return None

@@ -88,12 +88,12 @@ def train_on_tier0(
         trainer: Evolution | ParameterGradient = Evolution(indicator.policy, given)
     else:
         trainer = ParameterGradient(indicator.policy, config)
-    trainer.settings |= {"indicator": _told(indicator)}
+    trainer.settings |= {"indicator": _description(indicator)}
     return trainer.train(play_all, iterations, checkpoint)
 
 
-def _told(indicator: Trainable) -> dict[str, Any]:
-    """Return what an indicator is apart from the weights that are trained."""
-    told, weights = indicator.to_json(), indicator.policy.to_json()
-    kept = {name: value for name, value in told["params"].items() if value != weights}
-    return {"name": told["name"], **kept}
+def _description(indicator: Trainable) -> dict[str, Any]:
+    """Return an indicator's description without the weights that are trained."""
+    whole, weights = indicator.to_json(), indicator.policy.to_json()
+    kept = {name: value for name, value in whole["params"].items() if value != weights}
+    return {"name": whole["name"], **kept}

@@ -27,7 +27,7 @@ QUESTION = (
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """The indicator whole, without a part, or what stands beside it."""
+    """An entrant: the whole indicator, the indicator without one part, or no compression."""
 
     name: str
     label: str

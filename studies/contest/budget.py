@@ -34,8 +34,8 @@ class Budget:
     """How much a contest spends."""
 
     env_steps: Mapping[str, int]
-    """that fp32 is predicted to take within the horizon, by game, which sets it; what its
-    publications take is not in that, so that on slow links it takes fewer, or none"""
+    """by game, that fp32 should make within the horizon; this sets the horizon. Publications are
+    left out of the prediction, so that on slow links fp32 makes fewer, or none"""
     trained: tuple[Pair, ...]
     """instances that rules are tuned and controllers trained on"""
     held_out: tuple[Pair, ...] = ()

@@ -39,7 +39,7 @@ from studies.room.plan import (
 )
 
 CLEAR, NOISE_POINTS = 4.0, 3
-"""what is learned must exceed so many times the spread of the first measurements of J"""
+"""what is learned must exceed `CLEAR` times the spread of J's first `NOISE_POINTS` values"""
 ATARI_RANDOM = {"pong": -20.7, "breakout": 1.7}
 """mean score of random play (Mnih et al. 2015)"""
 

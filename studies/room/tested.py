@@ -1,4 +1,4 @@
-"""What changes its spec during a run, held against specs: in all, part by part, and by its acts."""
+"""Rules and schedules compared with static specs: overall, by part, and by what they decided."""
 
 from __future__ import annotations
 

@@ -253,8 +253,8 @@ class StateRing:
 def kept_states(observation: ObservationSpec, wanted: int, samples: int) -> int:
     """Return how many states a ring must hold so that every rollout fits into it.
 
-    Before one is added, the states that it takes the place of are let go of: there must be others
-    for who draws meanwhile.
+    That is two rollouts at least: old states are dropped before new ones are written, and readers
+    need others meanwhile.
 
     Args:
         observation: of the states; of a stack, all frames may be new.

@@ -25,7 +25,7 @@ TEMPLATES = TemplateCache()
 
 
 class Mapping8(NamedTuple):
-    """How an activation's integers are meant, and the constants that hold it."""
+    """Scale and zero point of an activation, and the graph constants that hold them."""
 
     affine: Affine
     names: list[str]

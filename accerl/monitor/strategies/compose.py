@@ -107,7 +107,7 @@ class FirstThatFires(HandSetStrategy):
 
     @property
     def explanation(self) -> dict[str, dict[str, float]]:
-        """Why the rule that rules decided so."""
+        """The explanation of the rule in effect."""
         return explanation_of(next((rule for rule in self.rules if fires(rule)), self.rules[-1]))
 
     def bind(self, config: RunConfig, times: LatencyProfile | None) -> None:

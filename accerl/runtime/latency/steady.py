@@ -211,9 +211,9 @@ class Work:
         )
 
     def under(self, moment: Moment) -> Work:
-        """Return what the same takes while the machine is as it is at some moment.
+        """Return the work under the conditions of a moment.
 
-        Actors that are not equally fast do as much together as so many that are.
+        Actors of unequal speed count as equal ones with the same total speed.
         """
         wiring = self.wiring
         actors = moment.actors or wiring.actors

@@ -47,10 +47,10 @@ class Charge(JsonFields):
 class Charges:
     """Which distillers are in charge of which network; without distillers the compressor is.
 
-    Every network has one distiller that leads, always the same. What acts comes first: where there
-    is no limit to what is distilled, who leads nothing that acts helps with what does, as evenly as
-    may be. Whoever is left keeps close what it leads and does not act, unless others want what it
-    computes with.
+    Every network has one fixed leader. Without a limit on updates, distillers that lead nothing in
+    use help with the networks that are in use, as evenly as possible. With `follow_idle`, the
+    distillers that are left keep close what they lead and does not act, unless others need the
+    cores.
 
     Args:
         distillers: how many there are.

@@ -1,9 +1,9 @@
-"""Unseen games: what a choice gains that knows the machine, and of fidelity what others tell.
+"""Choices in an unseen game: speeds are known, fidelity comes from other games or from KL.
 
-The virtual best of `matrix` knows what every spec costs in its game. Who comes to a game for the
-first time knows every spec's speed, which profiles predict and phase times correct; what specs cost
-in other games; and every spec's KL, which is measured at once. Choices by these show what is left
-to a rule whose beliefs do not change with the return.
+The virtual best of `matrix` knows what every spec costs in its game. In a game that is new, three
+things are known: every spec's speed, which profiles predict and phase times correct; what specs
+cost in other games; and every spec's KL, which is measured at once. Choices by these show what is
+left to a rule whose beliefs do not change with the return.
 """
 
 from __future__ import annotations
