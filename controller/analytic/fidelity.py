@@ -14,6 +14,7 @@ with distillation and rises again while the policy moves:
 where K(spec) adds up what bits, rank, sparsity and student cost, e is how far a network is from as
 close as it gets (E when it begins, and 0 for what is not distilled), and S are the states after
 which all but 1/e of that is made up for. Live KL is that and staleness, s per update of lag.
+The lag is what the machine's steady state has, but for what that is off by (`lag`).
 """
 
 from __future__ import annotations
@@ -82,6 +83,10 @@ class GameFidelity:
     """of the logarithm of how fast a seed learns"""
     luck_spread: float = 0.3
     """the same of one interval of a twentieth of the run"""
+    lag_shared: float = 0.0
+    """the same of 1 + lag in a run, over what its machine's steady state has"""
+    lag_own: float = 0.0
+    """the same of one spec in it"""
     num_actions: int = 6
     random_return: float = 0.0
     reference_return: float = 1.0
@@ -110,7 +115,7 @@ class GameFidelity:
 
     def quiet(self) -> GameFidelity:
         """Return the same game without chance: what a schedule is worth is then exact."""
-        return replace(self, episode_noise=0.0, kl_noise=0.0, seed_spread=0.0, luck_spread=0.0)
+        return replace(self, **dict.fromkeys(_CHANCE, 0.0))
 
     def full_kl(self, spec: CompressionSpec) -> float:
         """Return K(spec), nats."""
@@ -133,8 +138,8 @@ class GameFidelity:
 
 
 _NOT_NEGATIVE = ("rise", "cost", "cost_power", "rank_kl", "pruned_kl", "student_kl", "kl_growth")
-_NOT_NEGATIVE += ("moves", "stale_kl", "episode_noise", "kl_noise", "seed_spread", "luck_spread")
-_NOT_NEGATIVE += ("kl_at_start",)
+_CHANCE = ("episode_noise", "kl_noise", "seed_spread", "luck_spread", "lag_shared", "lag_own")
+_NOT_NEGATIVE += ("moves", "stale_kl", "kl_at_start", *_CHANCE)
 REFERENCE_LAG = 5.0
 """policy lag, in learner updates, of the runs that games' lengths are of"""
 
@@ -198,6 +203,9 @@ class FidelityPrior:
     kl_noise: tuple[float, ...] = (0.25, 0.3)
     seed_spread: tuple[float, ...] = (0.15, 0.4)
     luck_spread: tuple[float, ...] = (0.25, 0.4)
+    lag_shared: float = 0.4
+    """of all games, as is the next"""
+    lag_own: float = 0.15
     failing_times: float = 15.0
     """how many times as much K of students and pruned networks is where they cannot follow"""
     failing_cost: float = 3.0
@@ -270,6 +278,8 @@ class FidelityPrior:
             kl_noise=around(self.kl_noise),
             seed_spread=around(self.seed_spread),
             luck_spread=around(self.luck_spread),
+            lag_shared=self.lag_shared,
+            lag_own=self.lag_own,
             num_actions=num_actions,
             random_return=random_return,
             reference_return=random_return + 10.0 ** float(rng.uniform(0.0, 3.0)),

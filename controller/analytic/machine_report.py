@@ -42,8 +42,10 @@ class Sums:
     publish_every: float = 0.0
     takeovers: list[Takeover] = field(default_factory=list)
 
-    def add(self, pace: Pace, mix: Mix, seconds: float, updates: float, kl_nats: float) -> None:
-        """Add some seconds of one pace."""
+    def add(
+        self, pace: Pace, mix: Mix, seconds: float, updates: float, kl_nats: float, lag: float
+    ) -> None:
+        """Add some seconds of one pace, at a policy lag."""
         env_steps = seconds * pace.env_steps_per_second
         acting = 0.0
         for phase, per_step in pace.phases:
@@ -54,7 +56,7 @@ class Sums:
             self.acted[spec] += share * acting
         self.actor_core += env_steps * pace.actor_core
         self.weight += updates
-        self.lag += updates * pace.policy_lag
+        self.lag += updates * lag
         self.fill += updates * pace.queue_fill
         self.kl += updates * kl_nats
         self.sent_bytes += updates / pace.publish_every * pace.publish_bytes

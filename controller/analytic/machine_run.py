@@ -24,6 +24,7 @@ from accerl.runtime.run import IntervalReport, Snapshot, Takeover
 from accerl.seeds import Role, generator
 from accerl.spec import IDENTITY, CompressionSpec, Decision, StudentKey
 from controller.analytic.fidelity import GameFidelity
+from controller.analytic.lag import LagErrors
 from controller.analytic.machine_report import NOISES, Sums, make_report
 from controller.analytic.pace import MachinePace, Mix, Pace
 
@@ -52,6 +53,7 @@ class MachineRun:
         config = self._config = pace.config
         self._rng = generator(seed, Role.ANALYTIC_RUN)
         self._speed = math.exp(game.seed_spread * float(self._rng.standard_normal()))
+        self._lags = LagErrors(game, seed)
         conditions = config.conditions
         events = conditions.events
         self._changes = sorted({0.0, *(t for each in events for t in (each.at_seconds, each.ends))})
@@ -294,7 +296,8 @@ class MachineRun:
             kl = self._kl(spec)
             kl_mean += share * kl
             parts.append((share, kl / growth))
-        gain = luck * game.gain_per_step * env_steps / (1.0 + pace.policy_lag / game.lag_half)
+        lag = self._lags.real(pace.policy_lag, self._acting)
+        gain = luck * game.gain_per_step * env_steps / (1.0 + lag / game.lag_half)
 
         def gained(x: float) -> float:
             shown = game.growth(x)
@@ -309,7 +312,7 @@ class MachineRun:
         self._env_steps += env_steps
         self._updates += updates
         self._publications += updates / pace.publish_every
-        sums.add(pace, self._acting, seconds, updates, kl_mean)
+        sums.add(pace, self._acting, seconds, updates, kl_mean, lag)
 
     def _follow(self, pace: Pace, updates: float) -> None:
         """Have students fall behind the learner, and those in use be distilled."""

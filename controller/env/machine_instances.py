@@ -37,6 +37,8 @@ from controller.env.machines import NUMBERS
 
 INTERVALS = 40
 """decisions of a drawn run"""
+FIRST_SHARE = 0.1
+"""length of the first interval over that of the others, as in contests"""
 STRETCH = 1.5
 """in a horizon the fastest predicted spec makes so many times a game's env steps"""
 CHANGING = 0.5
@@ -156,6 +158,7 @@ def machine_instance(
     *,
     conditions_seed: int | None = None,
     intervals: int = INTERVALS,
+    first_share: float = 1.0,
     **fields: Any,
 ) -> MachineInstance:
     """Return a game on a machine, as long as the room study would have it.
@@ -167,6 +170,7 @@ def machine_instance(
         env_steps: of its runs without compression.
         conditions_seed: draws the events; None: conditions do not change.
         intervals: decisions of the run.
+        first_share: length of the first interval over that of the others.
         fields: others of `MachineInstance`.
 
     Raises:
@@ -178,6 +182,8 @@ def machine_instance(
     specs = [spec for spec in SPECS if incompatibility(config.network, times, spec) is None]
     steps = STRETCH * env_steps
     horizon, interval = stretched_horizon(config, times, steps, specs, intervals)
+    first = first_share * interval if first_share < 1.0 else 0.0
+    horizon -= (interval - first) if first else 0.0
     conditions = UNCHANGING
     if conditions_seed is not None:
         conditions = drawn_conditions(conditions_seed, horizon, config, times)
@@ -189,6 +195,7 @@ def machine_instance(
         fidelity=fidelity,
         horizon_seconds=horizon,
         interval_seconds=interval,
+        first_interval_seconds=first,
         random_return=fidelity.random_return,
         reference_return=fidelity.reference_return,
         target_return=fidelity.reference_return,
@@ -251,6 +258,7 @@ class DrawnInstances:
             env_steps,
             conditions_seed=conditions_seed if changing else None,
             intervals=self.intervals,
+            first_share=FIRST_SHARE,
             group="changing conditions" if changing else "same machine throughout",
             number=number,
         )

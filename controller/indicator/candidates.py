@@ -33,7 +33,9 @@ SCORED: Mapping[str, str] = {
     "changed": "1 after conditions changed",
 }
 """what the policy reads of every candidate, by name: entry by entry, [F]; texts are for people"""
-SCORED_VERSION = 2
+IN_TENTHS = ("speed", "speed_doubt", "worth", "worth_doubt", "above_cap")
+"""of these; the others are between -1 and some 2"""
+SCORED_VERSION = 3
 """of what these are computed as: a bundle's weights fit one version, however it is worded"""
 LIMITS = (-30.0, 30.0)
 

@@ -71,6 +71,12 @@ class Effects:
         variance = max(float(self._covariance[place, place]), 0.0)
         return Estimate(float(self._mean[place]), math.sqrt(variance))
 
+    def difference_sd(self, place: int, other: int, slopes: tuple[float, float]) -> float:
+        """Return the standard deviation of a x_place - b x_other, with `slopes` (a, b)."""
+        a, b = slopes
+        both = self._covariance[np.ix_((place, other), (place, other))]
+        return math.sqrt(max(float(np.array([a, -b]) @ both @ np.array([a, -b])), 0.0))
+
     def drift(self, share: float = 1.0) -> None:
         """Let some time pass.
 
@@ -80,6 +86,10 @@ class Effects:
         wider = self._covariance + share * self._drift
         scale = np.sqrt(np.minimum(self._widest / np.diag(wider), 1.0))
         self._covariance = wider * np.outer(scale, scale)
+
+    def skip(self) -> None:
+        """Let a value be missing: a change is seen twice in a row or not at all."""
+        self._side = 0.0
 
     def observe(
         self,

@@ -10,15 +10,17 @@ decisiveness, as policies that choose nearly evenly cannot differ by much:
 (On Pong, Net2's KL as it acted grew from 0.07 nats in the first 15 seconds to 0.10 and 0.16 in the
 last 25 of 110: `analysis/gallery/gpu.md`.) With a spec's divergence
 
-    D = KL of its compression + KL of staleness, in proportion to its predicted policy lag,
+    D = KL of its compression + KL of staleness, in proportion to its policy lag,
 
 a step is worth
 
     log efficiency = -cost (D^power - D_fp32^power) - log((1 + lag / half) / (1 + lag_fp32 / half)).
 
-`cost` is a game's own. The effective sample size of the importance weights speaks of it: what is
-weighted down teaches less, so w log(ESS share) is taken as -cost D^power. It follows from D more
-than from the game, so it is off by a game's own number, which no further interval makes known.
+Lags are predicted, and corrected by those that are seen: log(1 + lag) has an effect that all specs
+share and one of each. `cost` is a game's own. The effective sample size of the importance weights
+speaks of it: what is weighted down teaches less, so w log(ESS share) is taken as -cost D^power. It
+follows from D more than from the game, so it is off by a game's own number, which no further
+interval makes known.
 """
 
 from __future__ import annotations
@@ -62,6 +64,15 @@ class FidelityBelief:
         self._places = {
             spec: place for place, spec in enumerate(s for s in specs if not is_exact(s))
         }
+        self._lag_places = {spec: place for place, spec in enumerate(specs)}
+        self._log_lag = Effects(
+            [0.0] * len(self._lag_places),
+            shared=prior.lag_shared,
+            own=prior.lag_own,
+            shared_drift=prior.lag_drift,
+            own_drift=prior.lag_drift,
+        )
+        """log((1 + lag) / (1 + predicted lag))"""
         self._log_kl = Effects(
             [prior.log_kl(spec) - _log_scale(TYPICAL) for spec in self._places],
             shared=prior.kl_shared,
@@ -72,7 +83,8 @@ class FidelityBelief:
         self._log_cost = Effects(
             [math.log(prior.cost)] * 2, shared=prior.cost_spread, own=(1e-6, prior.cost_bias)
         )
-        self._stale_nats, self._lag = 0.0, 0.0
+        self._stale_nats, self._stale_lag = 0.0, 0.0
+        """KL of staleness as it was last measured, and the lag that it is of"""
         self._decided = 0.0
 
     @property
@@ -95,6 +107,7 @@ class FidelityBelief:
     def drift(self) -> None:
         """Let an interval pass."""
         self._log_kl.drift(self._drift_share)
+        self._log_lag.drift(self._drift_share)
 
     def observe_policy(self, raw: Mapping[str, float]) -> None:
         """Learn how decided the learner's policy was in an interval."""
@@ -105,12 +118,12 @@ class FidelityBelief:
     def observe_kl(self, spec: CompressionSpec, kl_nats: float, *, acted: bool = False) -> None:
         """Learn from a measured KL of compression.
 
-        A small one of a policy that decides nothing yet says nothing, nor does what is not finite,
-        unless the spec acted: then a network has diverged.
+        A small one of a policy that decides nothing yet says nothing. An infinite one is that of a
+        network that has diverged, and so is NaN where the spec acted; else nothing was measured.
         """
-        if acted and not math.isfinite(kl_nats):
+        if kl_nats == math.inf or (acted and math.isnan(kl_nats)):
             kl_nats = DIVERGED_NATS
-        if is_exact(spec) or not 0.0 <= kl_nats < math.inf:
+        if is_exact(spec) or not kl_nats >= 0.0:
             return
         value = math.log(max(kl_nats, SMALLEST_KL_NATS))
         if not self.is_telling and value < self.log_kl(spec).mean:
@@ -119,56 +132,87 @@ class FidelityBelief:
         value -= _log_scale(self._decided)
         self._log_kl.observe(self._places[spec], value, self.prior.kl_noise)
 
-    def observe_acting(self, spec: CompressionSpec, raw: Mapping[str, float]) -> None:
-        """Learn from an interval in which a spec acted: divergence, lag, and effective samples.
+    def observe_acting(
+        self, spec: CompressionSpec, raw: Mapping[str, float], policy_lag: float
+    ) -> None:
+        """Learn from an interval in which a spec acted: lag, divergence, and effective samples.
 
-        Where KL was not measured, both are what was known before, and nothing is learned again.
+        Where KL was not measured, it is what was known before, and nothing is learned again.
+
+        Args:
+            spec: that acted.
+            raw: the indicators.
+            policy_lag: updates that were predicted of it; NaN: none were.
         """
-        total, lag, share = raw["kl_mean_nats"], raw["policy_lag"], raw["ess_fraction"]
+        if policy_lag >= 0.0 and raw["policy_lag"] >= 0.0:
+            seen = math.log((1.0 + raw["policy_lag"]) / (1.0 + policy_lag))
+            place = self._lag_places[spec]
+            self._log_lag.observe(place, seen, self.prior.lag_noise, least=math.inf)
+        total, share = raw["kl_mean_nats"], raw["ess_fraction"]
         if raw.get("kl_is_new") == 0.0 or total < 0.0:
             return
         if not math.isfinite(total):
             self.observe_kl(spec, total, acted=True)
             return
         own = 0.0 if is_exact(spec) else math.exp(self.log_kl(spec).mean)
-        self._stale_nats, self._lag = max(total - own, 0.0), lag
+        self._stale_nats = max(total - own, 0.0)
+        self._stale_lag = self.policy_lag(spec, policy_lag)
         distance = total**self.prior.power
         if 0.0 < share < 1.0 and distance > 0.0:
             cost = -self.prior.ess_weight * math.log(share) / distance
             self._log_cost.observe(_FROM_ESS, math.log(cost), self.prior.cost_noise)
+
+    def policy_lag(self, spec: CompressionSpec, predicted: float) -> float:
+        """Return the policy lag of a spec that is believed, in updates; NaN: none is predicted."""
+        off = self._log_lag[self._lag_places[spec]].mean
+        return max((1.0 + predicted) * math.exp(off) - 1.0, 0.0)
 
     def divergence(self, spec: CompressionSpec, policy_lag: float) -> float:
         """Return D, in nats.
 
         Args:
             spec: that would act.
-            policy_lag: updates of lag that it would have; NaN: as now.
+            policy_lag: updates of lag that are predicted of it; NaN: as now.
         """
         own = 0.0 if is_exact(spec) else math.exp(self.log_kl(spec).mean)
-        known = policy_lag >= 0.0 and self._lag > 0.0
-        return own + self._stale_nats * (min(policy_lag / self._lag, 4.0) if known else 1.0)
+        lag = self.policy_lag(spec, policy_lag)
+        known = lag >= 0.0 and self._stale_lag > 0.0
+        return own + self._stale_nats * (min(lag / self._stale_lag, 4.0) if known else 1.0)
 
     def log_efficiency(
         self, spec: CompressionSpec, policy_lag: float, fp32_policy_lag: float
     ) -> Estimate:
         """Return what is believed of the log of a step's worth over one without compression.
 
-        Its uncertainty is that of the spec's KL and of the game's cost, to first order.
+        Its uncertainty is that of the spec's KL, of the game's cost and of both lags, to first
+        order; the lags' share in D is left out.
+
+        Args:
+            spec: that would act.
+            policy_lag: updates that are predicted of it; NaN: nothing is predicted.
+            fp32_policy_lag: the same of no compression.
         """
         prior, cost = self.prior, self.log_cost
         distance = self.divergence(spec, policy_lag) ** prior.power
         least = self.divergence(IDENTITY, fp32_policy_lag) ** prior.power
         lost = math.exp(cost.mean) * (distance - least)
+        late = 0.0
         if policy_lag >= 0.0 and fp32_policy_lag >= 0.0:
-            late = prior.lag_half
-            lost += math.log((1.0 + policy_lag / late) / (1.0 + fp32_policy_lag / late))
+            half = prior.lag_half
+            lag = self.policy_lag(spec, policy_lag)
+            fp32_lag = self.policy_lag(IDENTITY, fp32_policy_lag)
+            lost += math.log((half + lag) / (half + fp32_lag))
+            # d log(half + lag) / d log(1 + lag), of both.
+            slopes = (1.0 + lag) / (half + lag), (1.0 + fp32_lag) / (half + fp32_lag)
+            places = self._lag_places[spec], self._lag_places[IDENTITY]
+            late = self._log_lag.difference_sd(*places, slopes)
         if is_exact(spec):
-            return Estimate(-lost, 0.0)
+            return Estimate(-lost, late)
         # d lost / d log cost, and d lost / d log KL: only the spec's own share of D is unsure.
         own = self.log_kl(spec)
         share = math.exp(own.mean) / max(self.divergence(spec, policy_lag), SMALLEST_KL_NATS)
         parts = (distance - least) * cost.sd, prior.power * distance * share * own.sd
-        return Estimate(-lost, math.exp(cost.mean) * math.hypot(*parts))
+        return Estimate(-lost, math.hypot(math.exp(cost.mean) * math.hypot(*parts), late))
 
 
 def _log_scale(decided: float) -> float:

@@ -7,7 +7,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from accerl.errors import UserError, one_line
-from controller.indicator.scorer import SCALE, SpecScorer
+from controller.indicator.scorer import SCALES, SpecScorer
 
 INPUT, OUTPUT = "features", "scores"
 
@@ -19,7 +19,7 @@ def build_onnx(scorer: SpecScorer) -> bytes:
     """
     weights = {name: value.numpy() for name, value in scorer.state_dict().items()}
     constants = {
-        "scale": np.float32(SCALE).reshape(()),
+        "scale": np.array(SCALES, dtype=np.float32),
         **{name: weights[name] for name in ("linear", "inner", "bias", "outer")},
     }
     nodes = [

@@ -73,6 +73,14 @@ class Prior:
     weighted down still teach"""
     lag_half: float = 17.0
     """updates of lag at which a step teaches half as much"""
+    lag_shared: float = 0.4
+    """standard deviation over runs of log((1 + real lag) / (1 + predicted lag))"""
+    lag_own: float = 0.15
+    """the same of one spec in it"""
+    lag_drift: float = 0.05
+    """from interval to interval, see `drift_share`"""
+    lag_noise: float = 0.2
+    """of one interval's lag"""
     rate_shared: float = 0.15
     """standard deviation over machines of log(real rate / predicted rate)"""
     rate_own: float = 0.05
@@ -132,4 +140,5 @@ def drift_share(config: RunConfig) -> float:
 
 
 _POSITIVE = ("kl_shared", "kl_own", "kl_noise", "cost", "power", "cost_spread", "cost_bias")
-_POSITIVE += ("cost_noise", "ess_weight", "lag_half", "rate_shared", "rate_own", "rate_noise")
+_POSITIVE += ("cost_noise", "ess_weight", "lag_half", "lag_shared", "lag_own", "lag_noise")
+_POSITIVE += ("rate_shared", "rate_own", "rate_noise")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from controller.indicator.candidates import SCORED
+from controller.indicator.candidates import IN_TENTHS, SCORED
 from controller.training.module import PolicyModule
 
 RULE = {"speed": 1.0, "worth": 0.3, "above_cap": -3.0, "acts": 0.3, "uncompressed": -0.5}
@@ -14,14 +14,16 @@ nothing else is 3% faster; of equals, that whose steps are worth more, which are
 compression must be 5% faster: predictions leave out that processes get in each other's way by
 chance, and the busier the cores the more"""
 HIDDEN = 6
-SCALE = 0.2
-"""of features before the hidden layer: a tanh of tenths would saturate at once"""
+SCALES = tuple(0.2 if name in IN_TENTHS else 1.0 for name in SCORED)
+"""of features before the hidden layer, in which a tanh of tenths would saturate at once, [F]. What
+is the same for all candidates, such as the time that is left, cancels in the linear part: it counts
+here alone, by what it does to other features"""
 
 
 class SpecScorer(PolicyModule):
     """Features of candidates [..., N, F] -> scores [..., N]; more is better.
 
-        score = a . x + c . tanh(B x / 5 + b)
+        score = a . x + c . tanh(B (s x) + b),    s: `SCALES`
 
     The weights are shared by all candidates, so that it scores any list of specs, also ones that it
     was not trained on. At first c = 0 and a is `RULE`. `log_dwell` is trained too: a decision is
@@ -45,7 +47,8 @@ class SpecScorer(PolicyModule):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Return the scores [..., N] of candidates with features [..., N, F]."""
-        hidden = torch.tanh(SCALE * vectors @ self.inner.T + self.bias)
+        scaled = vectors * torch.tensor(SCALES)
+        hidden = torch.tanh(scaled @ self.inner.T + self.bias)
         return vectors @ self.linear + hidden @ self.outer
 
     @property

@@ -184,10 +184,7 @@ class SpeedBelief:
             spec: that acted.
             raw: the indicators after it.
         """
-        self.changed = False
-        self._rest.drift(self._drift_share)
-        for belief in self._factors.values():
-            belief.drift(self._drift_share)
+        self._drift()
         if spec in self._works:
             self._see_distilling(spec, raw)
             self._observe_factors(spec, raw)
@@ -209,8 +206,16 @@ class SpeedBelief:
 
     def skip(self, raw: Mapping[str, float]) -> None:
         """Learn nothing from an interval in which no spec acted throughout."""
-        self.changed = False
+        self._drift()
+        for belief in (self._rest, *self._factors.values()):
+            belief.skip()
         self._stretch.skip(raw)
+
+    def _drift(self) -> None:
+        """Let an interval pass."""
+        self.changed = False
+        for belief in (self._rest, *self._factors.values()):
+            belief.drift(self._drift_share)
 
     def _see_distilling(self, spec: CompressionSpec, raw: Mapping[str, float]) -> None:
         """Know how much a student that acts is distilled: the farther off it is, the more.

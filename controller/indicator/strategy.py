@@ -240,7 +240,7 @@ class AdvancedIndicator:
             if raw["compression_kl_is_new"] > 0.0:  # it keeps its value where nothing was sampled
                 self._fidelity.observe_kl(spec, raw["compression_kl_nats"], acted=True)
             if throughout:
-                self._fidelity.observe_acting(spec, raw)
+                self._fidelity.observe_acting(spec, raw, speed[spec].policy_lag)
         elif self.settings.uses_kl and raw["waiting_kl_nats"] != self._waiting_kl_nats:
             self._fidelity.observe_kl(spec, raw["waiting_kl_nats"])
         self._waiting_kl_nats = raw["waiting_kl_nats"]  # it keeps its value until the next delivery

@@ -19,7 +19,12 @@ def test_a_run_that_never_reaches_the_target_takes_the_whole_horizon() -> None:
     below = 0
     for number in range(COUNT):
         item = DrawnInstances("validation")[number].quiet()
-        far = replace(item, reference_return=item.random_return + 100.0 * item.reference.span)
+        far = replace(
+            item,
+            first_interval_seconds=0.0,
+            horizon_seconds=item.num_intervals * item.interval_seconds,
+            reference_return=item.random_return + 100.0 * item.reference.span,
+        )
         run = MachineRun(far.pace, far.fidelity, 0)
         assert seconds_to_target(run, far) == far.horizon_seconds
         below += run.seconds < far.horizon_seconds

@@ -18,6 +18,7 @@ from controller.analytic.fidelity import FidelityPrior
 from controller.env.control_env import CompressionControlEnv
 from controller.env.instances import keeping_pace
 from controller.env.machine_instances import (
+    FIRST_SHARE,
     GAMES,
     INT8,
     INTERVALS,
@@ -64,7 +65,10 @@ def test_the_fastest_spec_makes_half_as_many_env_steps_again() -> None:
     assert (config.seed, config.seconds) == (5, item.horizon_seconds)
     assert config.runtime.runtime == "serial"
     assert config.runtime.eval_episodes > 0
-    assert item.horizon_seconds == pytest.approx(INTERVALS * item.interval_seconds)
+    lengths = [item.first_interval_seconds] + [item.interval_seconds] * (INTERVALS - 1)
+    assert item.horizon_seconds == pytest.approx(sum(lengths))
+    assert item.first_interval_seconds == pytest.approx(FIRST_SHARE * item.interval_seconds)
+    assert item.num_intervals == INTERVALS
     assert item.latency is not None
     times = times_of_run(item.latency, config)
     specs = [spec for spec in SPECS if item.has(spec)]

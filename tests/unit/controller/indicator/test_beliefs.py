@@ -72,6 +72,16 @@ def test_a_jump_is_a_change_and_is_believed_at_once() -> None:
     assert effects[1].mean == pytest.approx(1.0, abs=0.1)
 
 
+def test_a_change_is_seen_twice_in_a_row_or_not_at_all() -> None:
+    effects = Effects([0.0], shared=1.0, own=0.01)
+    for _ in range(20):
+        effects.observe(0, 0.0, 0.05, least=0.1, waits=True)
+    assert not effects.observe(0, 1.0, 0.05, least=0.1, waits=True)
+    effects.skip()
+    assert not effects.observe(0, 1.0, 0.05, least=0.1, waits=True)
+    assert effects.observe(0, 1.0, 0.05, least=0.1, waits=True)
+
+
 def make_speed(machine: str = "edge-8000") -> tuple[SpeedBelief, dict[CompressionSpec, float]]:
     """Return a belief and the rates that the profile predicts."""
     config = load_preset("minatar-breakout")
@@ -100,6 +110,17 @@ def test_what_is_seen_of_one_spec_is_believed_of_the_others() -> None:
     assert math.exp(belief[INT8].log_rate.mean) == pytest.approx(0.8 * rates[INT8], rel=0.02)
     assert math.exp(belief[NET3].log_rate.mean) == pytest.approx(0.8 * rates[NET3], rel=0.04)
     assert belief[INT8].log_rate.sd < belief[NET3].log_rate.sd
+
+
+def test_what_is_not_looked_at_becomes_less_certain() -> None:
+    belief, rates = make_speed()
+    clock = Clock()
+    for _ in range(10):
+        belief.observe(INT8, clock.after(rates[INT8]))
+    known = belief[INT8].log_rate.sd
+    for _ in range(20):
+        belief.skip(clock.after(rates[INT8]))
+    assert belief[INT8].log_rate.sd > 1.5 * known
 
 
 def test_a_slow_learner_is_seen_and_what_compressing_brings_is_worked_out_again() -> None:
