@@ -40,8 +40,9 @@ class SpecScorer(PolicyModule):
         super().__init__(hidden)
         size = len(SCORED)
         self.linear = nn.Parameter(torch.tensor([RULE.get(name, 0.0) for name in SCORED]))
-        self.inner = nn.Parameter(0.3 * torch.randn(hidden, size, generator=generator))
-        self.bias = nn.Parameter(torch.zeros(hidden))
+        # So wide that units bend: where they are straight, nothing changes what another is worth.
+        self.inner = nn.Parameter(torch.randn(hidden, size, generator=generator))
+        self.bias = nn.Parameter(0.5 * torch.randn(hidden, generator=generator))
         self.outer = nn.Parameter(torch.zeros(hidden))
         self.log_dwell = nn.Parameter(torch.zeros(1))
 

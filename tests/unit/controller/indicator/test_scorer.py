@@ -31,9 +31,9 @@ def test_the_situation_can_change_what_speed_is_worth(name: str) -> None:
     """What is the same for all candidates does so through the hidden layer alone."""
     scorer = SpecScorer(generator=torch.Generator().manual_seed(0))
     assert margin(scorer, **{name: 1.0}) == pytest.approx(margin(scorer))
-    torch.nn.init.constant_(scorer.outer, 0.3)
     changes = []
     for seed in range(8):
-        torch.nn.init.normal_(scorer.inner, 0.0, 0.3, torch.Generator().manual_seed(seed))
-        changes.append(abs(margin(scorer, **{name: 1.0}) - margin(scorer)))
-    assert sum(changes) / len(changes) > 0.01
+        bent = SpecScorer(generator=torch.Generator().manual_seed(seed))
+        torch.nn.init.constant_(bent.outer, 0.3)
+        changes.append(abs(margin(bent, **{name: 1.0}) - margin(bent)))
+    assert sum(changes) / len(changes) > 0.05  # worth some 0.5% of speed
