@@ -42,6 +42,8 @@ LEAST_DECIDED = 0.05
 """below it a small KL says nothing: copies of an untrained network are as even as it is"""
 DIVERGED_NATS = 14.0
 """what a KL of what acted counts as that is not finite: far off, as the paper's threshold is"""
+LAG_CHANGE = math.log(1.5)
+"""smaller differences are noise; where slots are held back, lag falls at once and by more"""
 _FP32_LOG_KL = Estimate(math.log(SMALLEST_KL_NATS), 0.0)
 
 
@@ -147,7 +149,7 @@ class FidelityBelief:
         if policy_lag >= 0.0 and raw["policy_lag"] >= 0.0:
             seen = math.log((1.0 + raw["policy_lag"]) / (1.0 + policy_lag))
             place = self._lag_places[spec]
-            self._log_lag.observe(place, seen, self.prior.lag_noise, least=math.inf)
+            self._log_lag.observe(place, seen, self.prior.lag_noise, least=LAG_CHANGE)
         total, share = raw["kl_mean_nats"], raw["ess_fraction"]
         if raw.get("kl_is_new") == 0.0 or total < 0.0:
             return

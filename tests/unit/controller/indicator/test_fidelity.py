@@ -128,6 +128,9 @@ def test_lags_are_corrected_by_those_that_are_seen() -> None:
     assert belief.policy_lag(INT8, 2.5) == pytest.approx(14.5, rel=0.2)  # they share most of it
     assert belief.divergence(IDENTITY, 2.5) == pytest.approx(0.5)
     assert belief.divergence(INT8, 5.0) > 0.6  # staler still
+    for _ in range(3):  # slots are held back from now on
+        belief.observe_acting(IDENTITY, raw(kl_mean_nats=0.5, policy_lag=1.5), 2.5)
+    assert belief.policy_lag(IDENTITY, 2.5) == pytest.approx(1.5, abs=0.5)
     sure, unsure = (make_fidelity(Prior(lag_own=own)) for own in (1e-6, 0.3))
     assert unsure.log_efficiency(INT8, 5.0, 5.0).sd > 1.1 * sure.log_efficiency(INT8, 5.0, 5.0).sd
     assert unsure.log_efficiency(IDENTITY, 5.0, 5.0).sd == pytest.approx(0.0, abs=1e-6)
