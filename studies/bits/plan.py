@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+from accerl.records import json_hash
 
 BITS = (2, 3, 4, 5, 6, 8, 16)
 FLOAT32 = 32
@@ -37,6 +39,11 @@ class BitsBudget:
     learning_rate: float = 1e-4
     """of Adam, when a copy is tuned"""
     network: str = "original"
+
+    @property
+    def key(self) -> str:
+        """A hash of what is trained and compared, by which results of another are known."""
+        return json_hash({"spent": asdict(self), "bits": BITS})[:12]
 
 
 def _of(games: tuple[str, ...], env_steps: int) -> dict[str, int]:

@@ -12,6 +12,7 @@ from accerl.records import SUMMARY, fingerprint, make_out_dir, versions, write_j
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY
+from controller.bundle.meta import git_revision
 from studies.bits.job import BitsJob, BitsRows
 from studies.bits.plan import (
     BITS,
@@ -151,6 +152,8 @@ def _write(
     command = study_command("bits", settings["budget"], settings["seed"], settings["profile"])
     result = {
         **settings,
+        "key": spent.key,
+        "git_revision": git_revision(),
         "games": known,
         "runs": spent.seeds * len(spent.env_steps) * (len(BITS) + 1),
         "runs_made": sum(map(len, found.values())),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from accerl.config import RunConfig
 from accerl.monitor.strategies import make_strategy
-from accerl.monitor.strategy import Strategy
+from accerl.monitor.strategy import Strategy, specs_of
 from accerl.presets import load_preset
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.predict import predict
@@ -133,14 +133,13 @@ class LearningJob(Job[LearningCurve]):
 
     @property
     def predicted_env_steps(self) -> float:
-        """Env steps that it is predicted to make; where many specs may act, by what it is paced."""
-        given = self.strategy["params"].get("spec")
-        if given is None:
-            return float(self.env_steps)
+        """Env steps that it is predicted to make; at most, where many specs may act."""
         config = self.config()
         times = times_of_run(self.latency, config)
-        pace = predict(times, config, CompressionSpec.from_json(given)).env_steps_per_second
-        return pace * config.seconds
+        specs = specs_of(described(self.strategy)) or (self.paced_by,)
+        known = [spec for spec in specs if times.has(spec)]
+        paces = [predict(times, config, spec).env_steps_per_second for spec in known]
+        return max(paces) * config.seconds
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields, and a hash of the run's settings."""

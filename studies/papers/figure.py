@@ -36,6 +36,11 @@ class PaperRun:
         return cls(label=label or spec.label, strategy=acting_with(spec))
 
     @property
+    def is_rule(self) -> bool:
+        """Whether it may change what acts during a run."""
+        return self.strategy["name"] != "fixed"
+
+    @property
     def may_distil(self) -> bool:
         """Whether something that acts may have to be distilled."""
         spec = self.strategy["params"].get("spec")

@@ -162,7 +162,7 @@ def _row(name: str, result: Mapping[str, Any] | None, folder: Path) -> str:
     verdicts = "<br>".join(
         [
             *filter(None, left_to_make(result)),
-            *filter(None, of_today(result) if name != BITS else []),
+            *filter(None, of_today(result)),
             *(
                 f"{each['claim']}: **{each['outcome']}** ({interval_text(each)})"
                 for each in result["verdicts"]

@@ -9,6 +9,7 @@ from typing import Any
 from accerl.errors import UserError
 from accerl.records import read_json, write_bytes
 from analysis import formats
+from studies.bits.plan import BUDGETS as BITS_BUDGETS
 from studies.learning.curve import PROCESSES
 from studies.learning.interval import ENOUGH_GAMES
 from studies.papers.plan import FIGURES, at_budget
@@ -133,7 +134,8 @@ def section(folder: Path, result: Mapping[str, Any]) -> list[str]:
 
 def of_today(result: Mapping[str, Any]) -> list[str]:
     """Say where the command would run or ask something else today than what is shown."""
-    today = at_budget(FIGURES[result["figure"]], result["budget"])
+    budget, name = result["budget"], result.get("figure")
+    today = BITS_BUDGETS[budget] if name is None else at_budget(FIGURES[name], budget)
     if result.get("key") == today.key:
         return []
     return ["Of an earlier version: today's command has other runs, scores or questions.", ""]

@@ -54,6 +54,7 @@ def _panel(panel: Panel, curves: Curves) -> dict[str, Any]:
         "baseline": panel.baseline,
         "env_steps": panel.env_steps,
         "seeds": panel.seeds,
+        "rules": [run.label for run in panel.runs if run.is_rule],
         "machines": {machine: _lines(panel, curves, machine) for machine in machines},
     }
 
@@ -103,7 +104,7 @@ def _ratio(
     pairs = []
     for seed in own.keys() & base.keys():
         if target is None or not getattr(own[seed], by) or not getattr(base[seed], by):
-            return None
+            continue
         first = reached(getattr(base[seed], by), base[seed].scores, target)
         pairs.append((reached(getattr(own[seed], by), own[seed].scores, target), first))
     found = Ratios.of(pairs)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.stats import binomtest
 
 from analysis.comparison.stats import finite_or_none
 from studies.learning.curve import LearningCurve, Pair, Ratios, reached
@@ -25,6 +26,7 @@ LAST_SHARE = 0.1
 """of a run, whose mean score is where it ends"""
 END_POINTS = 10
 """env steps in it at which scores are read"""
+_MOST = 0.5  # of the runs
 FARTHEST = 100.0
 """logarithm of a ratio beyond which it says nothing, as where there is one run alone"""
 
@@ -131,7 +133,7 @@ class SecondsAtMost:
             _, least, most, _ = _interval(fresh)
             outcome = FAILS if _compared(least, most, math.log(self.at_most)) == FAILS else OPEN
         missed = found.own_missed if outcome == HOLDS else found.base_missed
-        if missed or found.left_out or unmeasured:
+        if missed or found.left_out:  # what was not measured has nothing to do with what came out
             outcome = OPEN
         measure = self.by.replace("core", "processor").replace("_", " ")
         what = f"{measure} to the same score, {self.label} / {self.over or 'baseline'}"
@@ -143,7 +145,7 @@ class SecondsAtMost:
                 f"; too high: {found.base_missed} of {self.over or 'the baseline'}'s ended before"
             )
         if self.left_out:
-            what += f"; without {' and '.join(self.left_out)}"
+            what += f"; {_without(self.left_out)}"
         if seen:
             what += f"; beside {seen} runs that the score was taken from"
         if found.left_out:
@@ -165,7 +167,7 @@ class SecondsAtMost:
 
 @dataclass(frozen=True, kw_only=True)
 class EndsWithin:
-    """A run ends within bounds of where the baseline ends, as a share of what that has learned.
+    """A run ends within bounds of where another ends, as a share of what the baseline has learned.
 
     Both are compared after as many env steps, all that the slower of them has made: what is faster
     does not end higher for having gone on. Where a baseline has learned nothing there is no share,
@@ -177,6 +179,9 @@ class EndsWithin:
     machine: str
     at_least: float = -math.inf
     at_most: float = math.inf
+    over: str = ""
+    """label of what takes the baseline's place; shares are of what the baseline has learned still
+    """
     left_out: tuple[str, ...] = ()
     """games"""
     switched: bool = False
@@ -192,12 +197,13 @@ class EndsWithin:
                 continue
             base = _of(curves, self.machine, panel.baseline)
             own = _of(curves, self.machine, self.label)
-            for seed in sorted(base.keys() & own.keys()):
-                least = min(base[seed].env_steps[-1], own[seed].env_steps[-1])
+            other = _of(curves, self.machine, self.over) if self.over else base
+            for seed in sorted(base.keys() & own.keys() & other.keys()):
+                least = min(other[seed].env_steps[-1], own[seed].env_steps[-1])
                 if self.switched and not has_switched(own[seed], (1.0 - LAST_SHARE) * least):
                     unswitched += 1
                     continue
-                ends = end_score(base[seed], least), end_score(own[seed], least)
+                ends = end_score(other[seed], least), end_score(own[seed], least)
                 known = [score for score in base[seed].scores if score is not None]
                 if ends[0] is None or ends[1] is None or max(known) <= known[0]:
                     left_out += 1
@@ -219,10 +225,11 @@ class EndsWithin:
             )
             if math.isfinite(value)
         ]
-        what = f"score after as many env steps, {self.label} - baseline on {self.machine}, as a "
-        what += f"share of what the baseline has learned (holds if {' and '.join(bounds)})"
+        what = f"score after as many env steps, {self.label} - {self.over or 'baseline'} on "
+        what += f"{self.machine}, as a share of what the baseline has learned (holds if "
+        what += f"{' and '.join(bounds)})"
         if self.left_out:
-            what += f"; without {' and '.join(self.left_out)}"
+            what += f"; {_without(self.left_out)}"
         if unswitched:
             what += f"; left out: {unswitched} runs whose decision did not change before that"
         if left_out:
@@ -242,10 +249,10 @@ class EndsWithin:
 
 @dataclass(frozen=True, kw_only=True)
 class Happens:
-    """Something happens in every run of a line, on all games.
+    """Something happens in most runs of a line, on all games.
 
-    Holds if it does in all of them, does not if in none; nothing is known of so few runs' shares,
-    nor of one run alone.
+    Holds if the exact 95% interval (Clopper-Pearson) of the share of runs lies above a half, and
+    does not if it lies below: that takes six runs that agree.
     """
 
     claim: str
@@ -265,18 +272,27 @@ class Happens:
             if not self.games or panel.game in self.games
             for curve in _of(curves, self.machine, self.label).values()
         ]
-        share = sum(runs) / len(runs) if runs else None
-        outcomes = {0.0: FAILS, 1.0: HOLDS}
+        share, low, high = None, 0.0, 1.0
+        if runs:
+            share = sum(runs) / len(runs)
+            low, high = binomtest(sum(runs), len(runs)).proportion_ci(method="exact")
+        outcome = HOLDS if low > _MOST else FAILS if high < _MOST else OPEN
         return Verdict(
             claim=self.claim,
-            outcome=outcomes.get(share, OPEN) if share is not None and len(runs) > 1 else OPEN,
-            what=f"share of the runs of {self.label} on {self.machine} in which {self.what}",
+            outcome=outcome,
+            what=f"share of the runs of {self.label} on {self.machine} in which {self.what} (holds "
+            f"if above {_MOST:.0%})",
             estimate=share,
-            low=None,
-            high=None,
+            low=float(low) if len(runs) > 1 else None,
+            high=float(high) if len(runs) > 1 else None,
             runs=len(runs),
             over="runs",
         )
+
+
+def _without(games: Sequence[str]) -> str:
+    """Say which games are left out, and that the choice was made with their first seed known."""
+    return f"without {', '.join(games)}, which was chosen after seed 0 was seen"
 
 
 def _of(curves: Curves, machine: str, label: str) -> dict[int, LearningCurve]:

@@ -71,7 +71,7 @@ class _Picture(NamedTuple):
 def _pictures(result: Mapping[str, Any]) -> list[_Picture]:
     if "split" in result:
         return [_split(result)]
-    table = _table(result)
+    table = _compared(_table(result), {panel["baseline"] for panel in result["panels"]})
     if not table:
         return []
     found = [_curves(result, table, axis) for axis in AXES]
@@ -90,6 +90,12 @@ def _table(result: Mapping[str, Any]) -> list[dict[str, Any]]:
                 for curve in line["curves"]:
                     rows += _points(result, panel["game"], machine, line["label"], curve)
     return rows
+
+
+def _compared(table: list[dict[str, Any]], baselines: set[str]) -> list[dict[str, Any]]:
+    """Leave out panels with nothing but a baseline, where others have more to show."""
+    more = {row["panel"] for row in table if row["label"] not in baselines}
+    return [row for row in table if row["panel"] in more] if more else table
 
 
 def _points(
@@ -166,11 +172,18 @@ def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis:
     if result["shows_stages"]:
         caption += " Marks: where the stage detector says that a stage begins."
     if result["shows_switches"]:
-        switched = len({row["run"] for row in table if row["acts"] is not None})
-        caption += " Triangles: where the rule changes its decision"
-        caption += "." if switched else ", which it never does here."
+        caption += _switches_caption(result, table)
     name = f"{result['figure']}-by-{axis.replace('_', '-')}"
     return _Picture(name, caption, table, partial(_grid, found, draw, "Score of the actors"))
+
+
+def _switches_caption(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> str:
+    rules = {label for panel in result["panels"] for label in panel["rules"]}
+    if not rules & {row["label"] for row in table}:
+        return " Its rule was not run yet."
+    if any(row["acts"] is not None for row in table):
+        return " Triangles: where the rule changes its decision; until then it is as what it holds."
+    return " The rule never changes its decision here: its line is that of what it holds."
 
 
 def _kl(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> _Picture:
@@ -281,8 +294,8 @@ def _costs(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> _Pi
 
 
 def _costs_chart(table: Sequence[Mapping[str, Any]]) -> Any:
-    x = alt.X("ratio:Q").title("Over the baseline's, to the same score").scale(zero=True)
-    x = x.axis(tickCount=6, format="~g")
+    x = alt.X("ratio:Q").title("Over the baseline's, to the same score").scale(type="log")
+    x = x.axis(values=[0.1, 0.2, 0.5, 1, 2, 5, 10], format="~g")
     drawn = values_of(table, "what")
     looks = [look for look in COSTS.values() if look[0] in drawn]
     kinds = [kind for kind, _, _ in looks]

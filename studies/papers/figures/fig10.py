@@ -13,7 +13,7 @@ FIGURE = PaperFigure(
     name="fig10",
     title="Half of the channels pruned",
     claim="On Pong actors at sparsity 0.5, with one distiller, converge alike and sooner.",
-    panels=(Panel(game="pong", runs=(ORIGINAL, PRUNED), env_steps=1_000_000),),
+    panels=(Panel(game="pong", runs=(ORIGINAL, PRUNED)),),
     num_distillers=1,
     checks=(
         EndsWithin(

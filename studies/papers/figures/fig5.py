@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from accerl.spec import IDENTITY
-from studies.papers.figure import Panel, PaperFigure, PaperRun
+from studies.learning.curve import LearningCurve
+from studies.papers.figure import PAPER, Panel, PaperFigure, PaperRun
+from studies.papers.verdict import Happens
+
+
+def passes_stages_in_order(curve: LearningCurve) -> bool:
+    """Whether the detector's stages only ever go up, and to the last."""
+    stages = [stage for stage in curve.stages if stage is not None]
+    return stages == sorted(stages) and {*stages} == {0, 1, 2}
+
 
 FIGURE = PaperFigure(
     name="fig5",
@@ -16,4 +25,13 @@ FIGURE = PaperFigure(
         for game in ("pong", "road_runner")
     ),
     shows_stages=True,
+    checks=(
+        Happens(
+            claim="the three stages come one after the other, and the cumulative reward shows it",
+            label="Original",
+            machine=PAPER,
+            what="the stage detector finds all three, and goes back from none",
+            happens=passes_stages_in_order,
+        ),
+    ),
 )

@@ -31,7 +31,7 @@ FIGURE = PaperFigure(
     name="fig7",
     title="The reward gap decides how much is pruned",
     claim="On Pong actors that are pruned by 50% fall more than 10 points behind the learner; "
-    "pruned by 20% from there on they catch up. (In MinAtar's Breakout the gap is "
+    "pruned by 20% from there on they keep the final quality. (In MinAtar's Breakout the gap is "
     f"{SHORT_GAP:g} points; the learner's score is that of {EPISODES} episodes an interval.)",
     panels=(_panel("pong", GAP),),
     # A quarter of the 10 points that are in reach there, as 10 points are of Pong's 42.

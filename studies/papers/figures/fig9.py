@@ -20,7 +20,7 @@ FIGURE = PaperFigure(
         Panel(
             game="pong",
             runs=(ORIGINAL, PaperRun.acting(STUDENTS["Net3"], "Net3"), MIX),
-            env_steps=1_000_000,
+            env_steps=500_000,
         ),
     ),
     num_actors=8,
@@ -32,6 +32,20 @@ FIGURE = PaperFigure(
             machine=PAPER,
             at_least=-MARGIN,
             switched=True,
+        ),
+        EndsWithin(
+            claim="the mix ends higher than Net3 alone",
+            label=MIX.label,
+            over="Net3",
+            machine=PAPER,
+            at_least=0.0,
+            switched=True,
+        ),
+        EndsWithin(
+            claim="Net3 alone ends lower, with 8 actors too",
+            label="Net3",
+            machine=PAPER,
+            at_most=-MARGIN,
         ),
         SecondsAtMost(
             claim="the mix reaches the score in fewer seconds than Original",

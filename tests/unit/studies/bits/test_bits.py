@@ -105,11 +105,16 @@ def test_claims_hold_fail_or_stay_open_by_their_intervals_over_games() -> None:
     def outcomes(*differences: float) -> list[str]:
         return [each["outcome"] for each in bits_verdicts(games(*differences))]
 
-    assert outcomes(0.0, 0.1, -0.1, 0.0) == [HOLDS, HOLDS, HOLDS]
-    assert outcomes(-30.0, -31.0, -29.0, -30.0) == [FAILS, FAILS, HOLDS]
-    assert outcomes(10.0, -20.0) == [OPEN, OPEN, HOLDS]
+    assert outcomes(0.0, 0.1, -0.1, 0.0) == [HOLDS, HOLDS, HOLDS, HOLDS]
+    assert outcomes(-30.0, -31.0, -29.0, -30.0) == [FAILS, FAILS, HOLDS, HOLDS]
+    assert outcomes(10.0, -20.0) == [OPEN, OPEN, HOLDS, HOLDS]
     assert outcomes(0.0)[0] == OPEN  # one game is none
-    assert [each["outcome"] for each in bits_verdicts([])] == [OPEN] * 3
+    assert [each["outcome"] for each in bits_verdicts([])] == [OPEN] * 4
+    worse = games(0.0, 0.0, 0.0, 0.0)
+    for game in worse:
+        for each in game["rows"]:
+            each["return"] -= 1_000.0 * (each["how"] == TUNED)
+    assert [each["outcome"] for each in bits_verdicts(worse)][2] == FAILS
 
 
 def test_what_is_known_is_drawn_and_explained(tmp_path: Path) -> None:

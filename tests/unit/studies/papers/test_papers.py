@@ -16,12 +16,12 @@ import pytest
 from accerl.errors import UserError
 from accerl.records import fingerprint
 from accerl.spec import CompressionSpec
-from analysis.figures.studies.papers import paper_figures
+from analysis.figures.studies.papers import paper_captions, paper_figures
 from studies.cli.study import STUDIES
 from studies.jobs.executor import Outcome
 from studies.learning.interval import mean_interval
 from studies.learning.job import LearningJob, described
-from studies.papers.figure import PAPER, PaperFigure
+from studies.papers.figure import PAPER, PaperFigure, PaperRun
 from studies.papers.figures.fig1 import PUBLISHED_MS, saved_in_turn, saved_overlapped, time_split
 from studies.papers.figures.table6 import InferRows, inference_table
 from studies.papers.page import PAGE, write_page
@@ -43,7 +43,7 @@ def test_curves_without_processor_seconds_say_nothing_of_them() -> None:
     assert (verdict.outcome, verdict.runs) == (OPEN, 0)
     key = (PAPER, "INT8", 0)
     verdict = check([(PANEL, {**found, key: bare[key]})])
-    assert (verdict.outcome, verdict.runs) == (OPEN, 3)
+    assert (verdict.outcome, verdict.runs) == (HOLDS, 3)
     assert verdict.what.endswith("left out: 1 pairs without processor seconds")
     result = figure_result(figure(), [bare])
     known = result["panels"][0]["machines"][PAPER]["lines"][1]
@@ -98,17 +98,17 @@ def test_every_run_of_a_figure_can_begin(name: str) -> None:
 def test_figures_share_runs() -> None:
     keys = {
         name: {json.dumps(job.to_json(), sort_keys=True) for job in FIGURES[name].jobs().values()}
-        for name in ("fig8", "fig9")
+        for name in ("fig9", "fig10")
     }
-    assert len(keys["fig8"] & keys["fig9"]) == 2 * 2  # Original and Net3, seeds, on two cores
+    assert len(keys["fig9"] & keys["fig10"]) == 2  # Original: seeds, on two cores
 
 
 def test_what_distils_nothing_is_shared_by_figures_that_differ_in_distillers() -> None:
     keys = {
         name: {json.dumps(job.to_json(), sort_keys=True) for job in FIGURES[name].jobs().values()}
-        for name in ("fig8", "fig10", "fig11", "fig12")
+        for name in ("fig5", "fig10", "fig11", "fig12")
     }
-    assert len(keys["fig8"] & keys["fig10"]) == 2 * 2  # Original: machines, seeds
+    assert len(keys["fig5"] & keys["fig10"]) == 2 * 2  # Original: machines, seeds
     assert len(keys["fig11"] & keys["fig12"]) == 4 * 2  # Original: games, machines
 
 
@@ -169,7 +169,34 @@ def test_a_figure_is_drawn_and_explained(tmp_path: Path) -> None:
     assert "revision unknown on " in text
     assert "| faster | **holds** |" in text
     assert all(f"\n\n*{each.caption}*\n\n" in text for each in pictures)
-    assert "Triangles: where the rule changes its decision, which it never does here." in text
+    assert " Its rule was not run yet." in text
+
+
+@pytest.mark.parametrize(
+    ("acting", "told"),
+    [
+        (["original INT8"] * 20, "The rule never changes its decision here"),
+        (["original INT8"] * 10 + ["original bf16"] * 10, "Triangles: where the rule changes"),
+    ],
+)
+def test_a_caption_says_whether_a_rule_has_switched(acting: list[str], told: str) -> None:
+    rule = PaperRun(label="rule", strategy={"name": "kl-threshold", "params": {}, "label": "rule"})
+    ruled = replace(figure(), panels=(replace(PANEL, runs=(*PANEL.runs, rule)),))
+    found = curves({"Original": [1.0], "INT8": [2.0], "rule": [2.0]})
+    key = (PAPER, "rule", 0)
+    found = {**found, key: replace(found[key], acting=acting)}
+    captions = paper_captions(figure_result(ruled, [found]))
+    assert told in captions["fig8-by-seconds"]
+
+
+def test_a_panel_with_a_baseline_alone_is_not_drawn_beside_others() -> None:
+    found = curves({"Original": [1.0], "INT8": [2.0]})
+    alone = {("two-core", label, seed): each for (_, label, seed), each in found.items()}
+    del alone["two-core", "INT8", 0]
+    first, *_ = paper_figures(figure_result(figure(), [{**found, **alone}]))
+    assert {row["panel"] for row in first.table} == {f"catch on {PAPER}"}
+    first, *_ = paper_figures(figure_result(figure(), [alone]))
+    assert {row["panel"] for row in first.table} == {"catch on two-core"}
 
 
 def test_a_table_of_inference_stands_beside_the_papers() -> None:

@@ -95,6 +95,28 @@ def test_beside_baselines_that_learned_nothing_no_end_is_known() -> None:
     assert check([(PANEL, unscored)]).what.endswith(told)
 
 
+def test_ends_are_held_against_another_line_in_shares_of_what_the_baseline_has_learned() -> None:
+    found = curves({"Original": [2.0] * 4, "INT8": [1.5] * 4, "Net3": [1.0] * 4})
+    check = EndsWithin(claim="ends", label="INT8", over="Net3", machine=PAPER, at_least=0.0)
+    verdict = check([(PANEL, found)])
+    assert (verdict.outcome, verdict.runs) == (HOLDS, 4)
+    assert verdict.estimate == pytest.approx(0.25, abs=0.02)
+    assert "INT8 - Net3" in verdict.what
+
+
+def test_pairs_without_processor_seconds_are_left_out_and_the_rest_is_judged() -> None:
+    """That they are missing follows from the revision that made them, not from what came out."""
+    found = curves({"Original": [1.0] * 5, "INT8": [2.0, 2.02, 1.98, 2.0, 2.0]})
+    key = (PAPER, "INT8", 4)
+    found = {**found, key: replace(found[key], processor_seconds={})}
+    check = SecondsAtMost(
+        claim="cheaper", label="INT8", machine=PAPER, at_most=0.702, by="core_seconds"
+    )
+    verdict = check([(PANEL, found)])
+    assert (verdict.outcome, verdict.runs) == (HOLDS, 4)
+    assert verdict.what.endswith("left out: 1 pairs without processor seconds")
+
+
 def test_what_never_switched_says_nothing_of_a_switch() -> None:
     found = curves({"Original": [1.0] * 4, "INT8": [1.0] * 4})
     check = EndsWithin(claim="ends", label="INT8", machine=PAPER, at_least=-0.1, switched=True)
@@ -112,7 +134,7 @@ def test_what_never_switched_says_nothing_of_a_switch() -> None:
     assert check([(PANEL, found)]).runs == 0
 
 
-def test_what_happens_in_one_run_alone_says_nothing_of_the_others() -> None:
+def test_what_happens_in_a_few_runs_says_nothing_of_the_others() -> None:
     for happens, outcome in ((True, HOLDS), (False, FAILS)):
         check = Happens(
             claim="it does",
@@ -121,9 +143,9 @@ def test_what_happens_in_one_run_alone_says_nothing_of_the_others() -> None:
             what="it does",
             happens=lambda _, happens=happens: happens,
         )
-        one, two = (check([(PANEL, curves({"INT8": [1.0] * seeds}))]) for seeds in (1, 2))
-        assert (one.outcome, one.estimate, one.runs) == (OPEN, float(happens), 1)
-        assert (two.outcome, two.estimate, two.runs) == (outcome, float(happens), 2)
+        few, enough = (check([(PANEL, curves({"INT8": [1.0] * seeds}))]) for seeds in (5, 6))
+        assert (few.outcome, few.estimate, few.runs) == (OPEN, float(happens), 5)
+        assert (enough.outcome, enough.estimate, enough.runs) == (outcome, float(happens), 6)
     assert check([]).outcome == OPEN
 
 
