@@ -70,7 +70,7 @@ def test_the_room(readme: str) -> None:
         f"for few actors, {ratios['server']} on servers, {ratios['edge']} on edge devices and "
         f"{ratios['laptop']} on laptops"
     ) in readme
-    assert f"Choosing for each game and machine adds {gain(room['room'])} to this best" in readme
+    assert f"Choosing for each game and machine gains {gain(room['room'])} more" in readme
     over = {each["name"]: each["over_single"] for each in room["strategies"]}
     rules = [over[name]["ratio"] for name in over if name not in ("indicator", "schedule")]
     low, high = (f"{100.0 * (bound(rules) - 1.0):.0f}" for bound in (min, max))
@@ -108,7 +108,7 @@ def test_int8_on_twelve_games(readme: str) -> None:
     (found,) = (each for each in figure["verdicts"] if "the least that is claimed" in each["claim"])
     mean, low, high = (f"{found[name]:.2f}" for name in ("estimate", "low", "high"))
     assert (
-        f"INT8 is sooner in {sooner} of {len(lines)} games, on average after at least {mean} "
+        f"INT8 is sooner in {sooner} of {len(lines)} games, on average after over {mean} "
         f"({low} to {high}) of fp32's seconds"
     ) in readme
 
