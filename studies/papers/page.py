@@ -19,6 +19,7 @@ PAGE = "README.md"
 NEEDED = ("budget", "command", "verdicts")
 """of every result that a page shows"""
 NEEDED_OF_FIGURES = ("figure", "title", "panels", "git_revision", "fingerprint")
+NEEDED_OF_PANELS = ("game", "baseline", "rules", "machines")
 TITLE = "# The papers' figures, run again"
 """first line of a page, by which one that is written anew is known"""
 INTERVALS = (
@@ -67,10 +68,13 @@ def read_result(path: Path) -> dict[str, Any]:
     found = read_json(path)
     needed = NEEDED if "study" in found else (*NEEDED, *NEEDED_OF_FIGURES)
     missing = [name for name in needed if name not in found]
+    for panel in found.get("panels", ()):
+        missing += [name for name in NEEDED_OF_PANELS if name not in panel]
     if missing:
         raise UserError(
-            f"{path} is incomplete or damaged: it has no {', '.join(missing)}; remove it and run "
-            "the study again"
+            f"{path} is incomplete, damaged or of another version: it has no "
+            f"{', '.join(dict.fromkeys(missing))}; remove it and run the study again (its runs are "
+            "kept)"
         )
     return found
 

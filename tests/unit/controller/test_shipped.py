@@ -14,7 +14,7 @@ from accerl.runtime.latency.profiles import PAPER, load_profile
 from accerl.spec import IDENTITY
 from controller.env.machine_instances import SPECS, DrawnInstances
 from controller.env.play import play
-from controller.objective import gain_ratio
+from controller.objective import SLOWER, gain_ratio
 from controller.shipped import SHIPPED, shipped_indicator
 
 
@@ -30,14 +30,16 @@ def test_it_knows_every_spec_that_studies_compare() -> None:
 
 def test_it_gains_more_than_no_compression_on_machines_that_it_never_saw() -> None:
     ratios = []
-    for number in range(8):
+    for number in range(32):
         instance = DrawnInstances("validation")[number]
         fp32 = play(shipped_indicator(specs=[]), instance, number)
         assert {decision.main for decision in fp32.decisions} == {IDENTITY}
         own = play(shipped_indicator(), instance, number)
         ratios.append(gain_ratio(own.gain(instance), fp32.gain(instance)))
-    assert np.log(ratios).mean() > 0.1
-    assert min(ratios) > 0.8
+    assert np.log(ratios).mean() > 0.3
+    # What is trained for: never slower by more than 3%. Lags that no profile knows leave a few.
+    assert np.mean(np.array(ratios) < SLOWER) < 0.1
+    assert min(ratios) > 0.85
 
 
 def test_settings_can_be_others() -> None:
