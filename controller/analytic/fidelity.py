@@ -205,7 +205,7 @@ class FidelityPrior:
     luck_spread: tuple[float, ...] = (0.25, 0.4)
     lag_shared: float = 0.4
     """of all games, as is the next"""
-    lag_own: float = 0.15
+    lag_own: float = 0.1
     failing_times: float = 15.0
     """how many times as much K of students and pruned networks is where they cannot follow"""
     failing_cost: float = 3.0

@@ -75,8 +75,8 @@ class Prior:
     """updates of lag at which a step teaches half as much"""
     lag_shared: float = 0.4
     """standard deviation over runs of log((1 + real lag) / (1 + predicted lag))"""
-    lag_own: float = 0.15
-    """the same of one spec in it"""
+    lag_own: float = 0.05
+    """the same of one spec in it; larger, and what a run's start leaves is taken for the spec's"""
     lag_drift: float = 0.05
     """from interval to interval, see `drift_share`"""
     lag_noise: float = 0.2

@@ -123,7 +123,7 @@ _QUICK = {
     "actions": SMALL_ACTIONS,
     "changing": True,
     "first_share": 0.1,
-    "entrants": ("static", "kl-threshold", "reward-gap"),
+    "entrants": ("static", "kl-threshold"),
 }
 QUICKSTART = {
     "tiny": Budget(
@@ -146,17 +146,17 @@ QUICKSTART = {
         **_QUICK,
         env_steps={"catch": 25_000, "cartpole": 48_000},
         reference_runs=3,
-        inner_runs=56,
+        inner_runs=40,
         instance_runs=0,
         tune_seeds=1,
         validate_seeds=2,
         finalists=2,
         test_seeds=6,
         exploratory_seeds=2,
-        pretrain_iterations=10,
+        pretrain_iterations=6,
         pretrain_instances=6,
-        profile_repeats=3,
-        real_seconds=20.0,
+        profile_repeats=2,
+        real_seconds=12.0,
     ),
 }
 

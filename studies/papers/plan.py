@@ -36,9 +36,9 @@ STAND_INS: Mapping[str, str] = {
     "amidar": "minatar-asterix",  # collect, and be chased
 }
 """MinAtar's games in place of Atari's: a run takes a minute, and the game is learned in it"""
-ATARI_STEPS_PER_CORE_SECOND = 550.0
+ATARI_STEPS_PER_CORE_SECOND = 600.0
 """that a core plays and learns"""
-MINATAR_STEPS_PER_CORE_SECOND = 14_000.0
+MINATAR_STEPS_PER_CORE_SECOND = 7_000.0
 """in bfloat16; in float32 it is two thirds of that"""
 SHORT_ENV_STEPS, SHORT_SEEDS, ONE_GAME_SEEDS = 500_000, 3, 5
 """more seeds where one game alone must carry a claim"""

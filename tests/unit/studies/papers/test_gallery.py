@@ -109,7 +109,10 @@ def test_a_folder_without_results_costs_a_line(
     assert not (tmp_path / "out").exists()
     assert command(["study", "page", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     (tmp_path / "fig8.json").write_text("{}")
-    with pytest.raises(UserError, match=r"fig8\.json is incomplete, damaged or of another version: it has no budget"):
+    with pytest.raises(
+        UserError,
+        match=r"fig8\.json is incomplete, damaged or of another version: it has no budget",
+    ):
         write_gallery([tmp_path], tmp_path / "out")
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
