@@ -160,9 +160,7 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
         if run_seed is None:
             run_seed = int(self.np_random.integers(2**31)) if seed is None else seed
         episode = self._start(instance, place, run_seed)
-        # A run that starts above random play, such as a resumed one, says so itself.
-        random_return = instance.reference.random_return
-        self._measured_return = getattr(episode.run, "initial_return", random_return)
+        self._measured_return = instance.reference.random_return
         return episode.features.vector.copy(), self._info(episode)
 
     def _pick(self, wanted: Instance | int | None) -> tuple[Instance, int | None]:

@@ -22,8 +22,7 @@ from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.seeds import Role, generator
-from accerl.spec import IDENTITY, CompressionSpec
-from controller.analytic.model import severity
+from accerl.spec import BITS, IDENTITY, STUDENTS, CompressionSpec
 from controller.arguments import one_line_mistakes, read_count
 from controller.env.instances import keeping_pace
 
@@ -43,6 +42,16 @@ LAG_HALVES = 20.0
 """policy lag, in learner updates, at which a step is assumed to teach half as much"""
 FIDELITY_COST = 0.3
 """the most of a step's worth that Net3 in INT8 is assumed to cost in a game"""
+STUDENT_SEVERITY = (0.0, 0.2, 0.3, 0.45)
+BITS_SEVERITY = (0.0, 0.02, 0.15)
+"""how hard every student, and every number of bits, is assumed to compress"""
+
+
+def severity(spec: CompressionSpec) -> float:
+    """Return how hard `spec` compresses, in [0, 1), 0 for the identity."""
+    kept = (1.0 - STUDENT_SEVERITY[STUDENTS.index(spec.student)]) * (1.0 - 0.5 * spec.sparsity)
+    kept *= (1.0 - BITS_SEVERITY[BITS.index(spec.bits)]) * (0.6 + 0.4 * spec.rank)
+    return 1.0 - kept
 
 
 def split_machines(split: str, family: str, count: int) -> list[LatencyProfile]:

@@ -51,8 +51,7 @@ def play(strategy: Strategy, instance: Instance, seed: int) -> Played:
     bind(strategy, config, times)
     strategy.reset()
     run = instance.make_run(seed)
-    first = float(getattr(run, "initial_return", instance.random_return))
-    clock, returns, steps, decisions = [0.0], [first], [0], []
+    clock, returns, steps, decisions = [0.0], [instance.random_return], [0], []
     with closing(
         Episode(
             run,

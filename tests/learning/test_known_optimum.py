@@ -9,8 +9,6 @@ import pytest
 
 from accerl.spec import IDENTITY
 from controller.actions import PresetActions
-from controller.analytic.run import optimum, schedule_value
-from controller.env.known_optimum import KnownOptimum, draw_known_optimum
 from controller.env.machine_instances import SPECS
 from controller.env.play import play
 from controller.indicator.strategy import AdvancedIndicator, IndicatorSettings
@@ -18,6 +16,8 @@ from controller.indicator.training import train_on_tier0
 from controller.objective import default_beta
 from controller.training.gradient import GradientConfig
 from studies.jobs.meta_training import first_indicator
+from tests.fixtures.known_optimum.instances import KnownOptimum, draw_known_optimum
+from tests.fixtures.known_optimum.run import optimum, schedule_value
 
 ACTIONS = PresetActions((IDENTITY, *(spec for spec in SPECS if spec != IDENTITY)))
 GAMES = 4

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from accerl.spec import STUDENTS, Decision
 from controller.actions import ActionSpace
-from controller.analytic.model import severity
 from controller.bundle.schedule import Schedule, median_schedule
+from controller.env.machines import severity
 from controller.objective import GameReference, discounted_gain
 
 scores = st.floats(-1e3, 1e3)

@@ -13,17 +13,17 @@ from accerl.errors import UserError
 from accerl.runtime.run import PHASES, IntervalReport
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import ActionSpace
-from controller.analytic.model import (
+from controller.env.machines import severity
+from controller.objective import default_beta
+from tests.fixtures.known_optimum.model import (
     AnalyticConfig,
     infer_ms,
     learn,
     mismatch,
     sample_config,
-    severity,
     speed,
 )
-from controller.analytic.run import AnalyticRun, optimum, schedule_value
-from controller.objective import default_beta
+from tests.fixtures.known_optimum.run import AnalyticRun, optimum, schedule_value
 
 QUIET = AnalyticConfig(return_noise=0.0)
 HARD = Decision.of(CompressionSpec(student="net3", sparsity=0.5, bits=8))
