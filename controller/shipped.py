@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ def shipped_indicator(**settings: Any) -> Shielded:
         UserError: there is no such setting, or a value lies outside what is allowed.
     """
     params = read_json(SHIPPED)["params"]
-    known = list(params["settings"])
+    known = [field.name for field in fields(IndicatorSettings)]
     for name in settings:
         if name not in known:
             raise UserError(f"indicator: there is no setting {name!r}; it has {', '.join(known)}")

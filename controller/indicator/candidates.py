@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +28,7 @@ SCORED: Mapping[str, str] = {
     "time": "share of the run that is over",
     "unmeasured": "1 where its KL was not measured in this run",
     "age": "log10(1 + learner updates that its weights are old when they arrive)",
-    "uncompressed": "1 for none",
+    "uncompressed": "1 for none; of a mix, its share",
     "rising": "tanh(t of the slope of returns / 3)",
     "changed": "1 after conditions changed",
 }
@@ -76,8 +76,13 @@ def make_candidates(
     fidelity: FidelityBelief,
     situation: Situation,
     cap_nats: float,
+    mixes: Sequence[Decision] = (),
 ) -> list[Candidate]:
-    """Return what is believed of every spec, as a decision to act with it alone.
+    """Return what is believed of acting with every spec alone, and of some mixes of them.
+
+    Rollouts of a mix follow one another, so its seconds per env step and its KL are means of its
+    specs', by their shares, and so is what a step is worth. Its doubts are as large as if those of
+    its specs were one.
 
     Args:
         specs: of the beliefs; one must be no compression.
@@ -85,41 +90,64 @@ def make_candidates(
         fidelity: of every spec.
         situation: of the run.
         cap_nats: of the KL, see `SCORED`.
+        mixes: of these specs.
     """
-    paces = [speed[spec] for spec in specs]
-    fp32_lag = speed[IDENTITY].policy_lag
-    fastest = max(pace.log_rate.mean for pace in paces)
+    paces = {spec: speed[spec] for spec in specs}
+    fp32_lag = paces[IDENTITY].policy_lag
+    worth = {
+        spec: fidelity.log_efficiency(spec, pace.policy_lag, fp32_lag)
+        for spec, pace in paces.items()
+    }
+    fastest = max(pace.log_rate.mean for pace in paces.values())
     found: list[Candidate] = []
-    for spec, pace in zip(specs, paces, strict=True):
-        efficiency = fidelity.log_efficiency(spec, pace.policy_lag, fp32_lag)
-        log_kl = fidelity.log_kl(spec)
+    for decision in (*map(Decision.of, specs), *mixes):
+        seconds = _mean(decision, lambda spec: _inverse(paces[spec].log_rate))
+        log_rate, efficiency = _inverse(seconds), _mean(decision, worth.__getitem__)
+        log_kl = _mean(decision, fidelity.log_kl)
+        unmeasured = any(not is_exact(s) and s not in fidelity.measured for s in decision.specs)
         own = {
-            "speed": TENTH * (pace.log_rate.mean - fastest),
-            "speed_doubt": TENTH * pace.log_rate.sd,
+            "speed": TENTH * (log_rate.mean - fastest),
+            "speed_doubt": TENTH * log_rate.sd,
             "worth": TENTH * efficiency.mean,
             "worth_doubt": TENTH * efficiency.sd,
             "above_cap": TENTH * max(log_kl.mean - math.log(cap_nats), 0.0),
             "kl": math.log10(math.exp(log_kl.mean)) + 2.0,
-            "unmeasured": float(not is_exact(spec) and spec not in fidelity.measured),
-            **_of_run(spec, pace, situation),
+            "unmeasured": float(unmeasured),
+            **_of_run(decision, [paces[spec] for spec in decision.specs], situation),
         }
         vector = np.clip([own[name] for name in SCORED], *LIMITS).astype(np.float32)
-        found.append(Candidate(Decision.of(spec), pace.log_rate, efficiency, log_kl, vector))
+        found.append(Candidate(decision, log_rate, efficiency, log_kl, vector))
     return found
 
 
-def _of_run(spec: CompressionSpec, pace: Pace, situation: Situation) -> dict[str, float]:
+def _mean(decision: Decision, log_of: Callable[[CompressionSpec], Estimate]) -> Estimate:
+    """Return the log of a mean over a mix's shares, of what is believed in logs."""
+    parts = [(share, log_of(spec)) for spec, share in decision.mix]
+    if len(parts) == 1:
+        return parts[0][1]
+    weights = [share * math.exp(part.mean) for share, part in parts]
+    total = sum(weights)
+    doubt = sum(w * part.sd for w, (_, part) in zip(weights, parts, strict=True)) / total
+    return Estimate(math.log(total), doubt)
+
+
+def _inverse(log: Estimate) -> Estimate:
+    return Estimate(-log.mean, log.sd)
+
+
+def _of_run(decision: Decision, paces: Sequence[Pace], situation: Situation) -> dict[str, float]:
     """Return what `SCORED` has of where the run stands, and of what changing to a spec takes."""
-    acts = Decision.of(spec) == situation.acting
+    acts = decision == situation.acting
     left = max(situation.seconds_left, 1e-9)
-    age = pace.age_updates if pace.age_updates >= 0.0 else 0.0
+    age = max(pace.age_updates if pace.age_updates >= 0.0 else 0.0 for pace in paces)
+    takeover = max(pace.takeover_seconds for pace in paces)
     slope = situation.slope_t
     return {
         "acts": float(acts),
-        "takeover": 0.0 if acts else min(pace.takeover_seconds / left, 1.0),
+        "takeover": 0.0 if acts else min(takeover / left, 1.0),
         "time": situation.time_fraction,
         "age": math.log10(1.0 + age),
-        "uncompressed": float(spec == IDENTITY),
+        "uncompressed": dict(decision.mix).get(IDENTITY, 0.0),
         "rising": 0.0 if math.isnan(slope) else math.tanh(slope / 3.0),
         "changed": float(situation.changed),
     }

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,8 @@ class IndicatorSettings:
 
     specs: tuple[CompressionSpec, ...]
     """that it may act with, as far as the run can; no compression is always among them"""
+    mixes: tuple[Decision, ...] = ()
+    """of specs that it may act with as well; while one acts, nothing is learned of its specs"""
     cap_nats: float = 0.35
     """KL from which on a spec's score falls; tuned KL caps come to lie here or above"""
     least_worth: float = 0.97
@@ -67,7 +69,8 @@ class IndicatorSettings:
     """False: changes of conditions are not noticed (an ablation)"""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "specs", tuple(dict.fromkeys((IDENTITY, *self.specs))))
+        mixed = [spec for mix in self.mixes for spec in mix.specs]
+        object.__setattr__(self, "specs", tuple(dict.fromkeys((IDENTITY, *self.specs, *mixed))))
         require_number("indicator", "cap_nats", self.cap_nats, above=0.0)
         require_number("indicator", "least_worth", self.least_worth, at_least=0.0, at_most=1.0)
         for name in ("uses_predictions", "uses_kl", "uses_shadows", "uses_changes"):
@@ -75,13 +78,16 @@ class IndicatorSettings:
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields."""
-        return {**asdict(self), "specs": [spec.to_json() for spec in self.specs]}
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        mixes = {"mixes": [mix.to_json() for mix in self.mixes]}
+        return {**given, "specs": [spec.to_json() for spec in self.specs], **mixes}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> IndicatorSettings:
         """Read what `to_json` returned."""
         specs = tuple(CompressionSpec.from_json(spec) for spec in data["specs"])
-        return cls(**{**data, "specs": specs})
+        mixes = tuple(Decision.from_json(mix) for mix in data.get("mixes", ()))
+        return cls(**{**data, "specs": specs, "mixes": mixes})
 
 
 class AdvancedIndicator:
@@ -174,7 +180,10 @@ class AdvancedIndicator:
             slope_t=raw["return_slope_t"],
             changed=self._since_change < FORGET_CHANGE,
         )
-        rows = make_candidates(self.specs, speed, self._fidelity, situation, self._cap_nats())
+        mixes = [mix for mix in self.settings.mixes if {*mix.specs} <= {*self.specs}]
+        rows = make_candidates(
+            self.specs, speed, self._fidelity, situation, self._cap_nats(), mixes
+        )
         scores = self._scores(rows)
         allowed = self._allowed(rows)
         chosen = self._choose(rows, scores, allowed)
@@ -217,6 +226,7 @@ class AdvancedIndicator:
         """Learn from the interval that has ended."""
         assert self._acting is not None
         spec, share = self._acting.main, raw["served_share"]
+        alone = len(self._acting.mix) == 1
         self._since_change += 1
         self._fidelity.drift()
         speed.changed = False
@@ -228,20 +238,21 @@ class AdvancedIndicator:
         if used:
             self._served = share >= SERVED
         if share > 0.0:
-            self._acted.add(spec.student_key)
-        throughout = share >= THROUGHOUT
+            self._acted.update(each.student_key for each in self._acting.specs)
+        throughout = alone and share >= THROUGHOUT
         if throughout:
             speed.observe(spec, raw)
             if speed.changed:
                 self._since_change = 0
         elif used:
             speed.skip(raw)
-        if self._served and self.settings.uses_kl:
+        learns_kl = alone and self.settings.uses_kl  # a mix's is of all its specs together
+        if learns_kl and self._served:
             if raw["compression_kl_is_new"] > 0.0:  # it keeps its value where nothing was sampled
                 self._fidelity.observe_kl(spec, raw["compression_kl_nats"], acted=True)
             if throughout:
                 self._fidelity.observe_acting(spec, raw, speed[spec].policy_lag)
-        elif self.settings.uses_kl and raw["waiting_kl_nats"] != self._waiting_kl_nats:
+        elif learns_kl and raw["waiting_kl_nats"] != self._waiting_kl_nats:
             self._fidelity.observe_kl(spec, raw["waiting_kl_nats"])
         self._waiting_kl_nats = raw["waiting_kl_nats"]  # it keeps its value until the next delivery
 
@@ -255,7 +266,7 @@ class AdvancedIndicator:
 
     def _allowed(self, rows: Sequence[Candidate]) -> list[int]:
         """Return the places of what is worth enough to act."""
-        fp32 = next(row for row in rows if row.decision.main == IDENTITY)
+        fp32 = next(row for row in rows if row.decision == Decision.of(IDENTITY))
         least = fp32.log_worth + math.log(max(self.settings.least_worth, 1e-9))
         return [place for place, row in enumerate(rows) if row is fp32 or row.log_worth >= least]
 
@@ -283,8 +294,10 @@ class AdvancedIndicator:
             hoped = row.log_worth + row.log_efficiency.sd
             spec = row.decision.main
             student = spec.student_key
-            rests = student in self._acted and student not in (None, chosen.main.student_key)
-            if not rests and row.decision != chosen and row.log_kl.sd > DOUBT and hoped > best:
+            used = {None, *(each.student_key for each in chosen.specs)}
+            rests = student in self._acted and student not in used
+            known = rests or spec in chosen.specs or len(row.decision.mix) > 1
+            if not known and row.log_kl.sd > DOUBT and hoped > best:
                 best, found = hoped, spec
         return found
 

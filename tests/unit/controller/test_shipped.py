@@ -44,7 +44,7 @@ def test_it_gains_more_than_no_compression_on_machines_that_it_never_saw() -> No
 
 def test_settings_can_be_others() -> None:
     assert shipped_indicator(cap_nats=0.3).strategy.settings.cap_nats == 0.3  # pyright: ignore
-    with pytest.raises(UserError, match="no setting 'cap'; it has cap_nats"):
+    with pytest.raises(UserError, match="no setting 'cap'; it has specs, mixes, cap_nats"):
         shipped_indicator(cap=0.3)
     with pytest.raises(UserError, match="cap_nats must be a number"):
         shipped_indicator(cap_nats="much")
