@@ -99,6 +99,8 @@ def _announce(executor: Executor, figures: Sequence[PaperFigure], seed: int, pro
         for figure in figures
         for job in figure.jobs(seed, profile).values()
     }
+    if not jobs:
+        return
     left = [job for job in jobs.values() if not executor.is_saved(job)]
     seconds = sum(map(core_seconds, left))
     hours = f", some {seconds / 3600.0:,.1f} core-hours" if seconds else ""
