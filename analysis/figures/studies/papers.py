@@ -222,7 +222,8 @@ def _domain(scores: Sequence[float | None]) -> list[float]:
 
 def _runs_and_mean(rows: Any, x: Any, y: Any, axis: str, value: str, lines: dict[str, Any]) -> Any:
     """Return a thin line for each run and a thick one for the means of their points."""
-    runs = rows.mark_line(strokeWidth=1, opacity=0.35).encode(x=x, y=y, detail="run:N", **lines)
+    hue = {"color": lines["color"]}  # dashes of many thin lines run into each other
+    runs = rows.mark_line(strokeWidth=1, opacity=0.25).encode(x=x, y=y, detail="run:N", **hue)
     means = rows.transform_aggregate(
         groupby=["label", "index"], **{axis: f"mean({axis})", value: f"mean({value})"}
     )
