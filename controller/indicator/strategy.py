@@ -77,10 +77,11 @@ class IndicatorSettings:
             require_flag("indicator", name, getattr(self, name))
 
     def to_json(self) -> dict[str, Any]:
-        """Return all fields."""
+        """Return all fields, but for mixes where there are none."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
-        mixes = {"mixes": [mix.to_json() for mix in self.mixes]}
-        return {**given, "specs": [spec.to_json() for spec in self.specs], **mixes}
+        given["specs"] = [spec.to_json() for spec in self.specs]
+        given["mixes"] = [mix.to_json() for mix in self.mixes]
+        return given if self.mixes else {k: v for k, v in given.items() if k != "mixes"}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> IndicatorSettings:
