@@ -1,9 +1,9 @@
 """`python -m controller.indicator.example DIR`: a run whose strategy explains itself, to look at.
 
-The Advanced Indicator as its training begins, the rule, plays CartPole on a machine with a GPU and
-few cores. Other programs come and go, then the learner's core is throttled. The run is on the
-virtual clock, so everybody gets the same; `accerl report DIR --html FILE --figures PICTURES` draws
-it as `decision-explainer.png`.
+The Advanced Indicator that ships plays CartPole on a machine with a GPU and few cores. Other
+programs come and go, then the learner's core is throttled. The run is on the virtual clock, so
+everybody gets the same; `accerl report DIR --html FILE --figures PICTURES` draws it as
+`decision-explainer.png`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from accerl.presets import load_preset
 from accerl.runtime.conditions import CO_TENANT, THROTTLE, Condition, Conditions
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec
 from accerl.training.run import RunResult, run_training
 from controller.arguments import one_line_mistakes, read_folder
-from controller.indicator.prior import Prior
-from controller.indicator.scorer import SpecScorer
-from controller.indicator.strategy import AdvancedIndicator, IndicatorSettings
+from controller.shipped import shipped_indicator
 
-GAME, MACHINE, SEED = "cartpole", "gpu-few-cores-8000", 0
+GAME, MACHINE, SEED = "cartpole", "gpu-few-cores-8004", 0
 SECONDS, INTERVALS = 10.0, 40
 SPECS = (
     IDENTITY,
@@ -50,10 +46,9 @@ def run_example(out: Path, seconds: float = SECONDS) -> RunResult:
     config = replace(
         load_preset(GAME), seconds=seconds, seed=SEED, conditions=Conditions(events)
     ).with_runtime(runtime="serial", clock="virtual", interval_seconds=SECONDS / INTERVALS)
-    scorer = SpecScorer(generator=torch.Generator().manual_seed(0))
-    strategy = AdvancedIndicator(scorer, Prior(), IndicatorSettings(specs=SPECS))
+    strategy = shipped_indicator(specs=[spec.to_json() for spec in SPECS])
     profile = load_profile(MACHINE)
-    return run_training(config, strategy, strategy_name=strategy.name, out=out, profile=profile)
+    return run_training(config, strategy, strategy_name="indicator", out=out, profile=profile)
 
 
 def main(arguments: list[str]) -> None:
