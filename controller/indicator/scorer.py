@@ -18,6 +18,7 @@ SCALES = tuple(0.2 if name in IN_TENTHS else 1.0 for name in SCORED)
 """of features before the hidden layer, in which a tanh of tenths would saturate at once, [F]. What
 is the same for all candidates, such as the time that is left, cancels in the linear part: it counts
 here alone, by what it does to other features"""
+_SCALES = torch.tensor(SCALES)
 
 
 class SpecScorer(PolicyModule):
@@ -48,7 +49,7 @@ class SpecScorer(PolicyModule):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Return the scores [..., N] of candidates with features [..., N, F]."""
-        scaled = vectors * torch.tensor(SCALES)
+        scaled = vectors * _SCALES
         hidden = torch.tanh(scaled @ self.inner.T + self.bias)
         return vectors @ self.linear + hidden @ self.outer
 
