@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from accerl.compress.quantization.cpu import computes_bfloat16
+from accerl.compress.quantization.cpu import computes_bfloat16, gains_by_bfloat16
 
 if TYPE_CHECKING:
     import torch
@@ -20,8 +20,8 @@ _auto_means: str | None = None
 def choose_precision(wanted: str, device: str | torch.device = "cpu") -> str:
     """Return the precision that "auto", "fp32" or "bf16" means on a device of this machine.
 
-    bfloat16 halves the time of an update where there are instructions for it. Elsewhere it is
-    emulated (`autocast`) and gains nothing.
+    bfloat16 halves the time of an update on processors that multiply matrices of it, such as those
+    with AMX. Others take longer than in float32, or emulate it (`autocast`).
     """
     if wanted != AUTO:
         return wanted
@@ -29,7 +29,7 @@ def choose_precision(wanted: str, device: str | torch.device = "cpu") -> str:
         return BF16 if has_instructions("cuda") else FP32
     if _auto_means is not None:
         return _auto_means
-    return BF16 if has_instructions("cpu") else FP32
+    return BF16 if gains_by_bfloat16() else FP32
 
 
 @contextmanager
@@ -47,12 +47,11 @@ def auto_means(precision: str | None) -> Iterator[None]:
 
 
 def note_on_precision(wanted: str, device: str | torch.device) -> str | None:
-    """Say so if a precision is emulated on a device of this machine."""
+    """Say so if a precision is slower than float32 on a device of this machine."""
     if wanted != BF16 or choose_precision(AUTO, device) == BF16:
         return None
     return (
-        "bf16 has no instructions here and is emulated, which takes longer than float32; "
-        "--precision auto leaves the choice to the machine"
+        "bf16 takes longer than float32 on this machine; --precision auto leaves the choice to it"
     )
 
 

@@ -88,7 +88,7 @@ class LearnerConfig:
     """whether to learn as if the episode ended with each life (scores still count whole games)"""
     precision: str = "fp32"
     """fp32, bf16 (autocast of the body; both heads and the optimiser stay in fp32), or auto:
-    bf16 where the learner's device has instructions for it"""
+    bf16 where that is faster on the learner's device"""
     device: str = "auto"
     """where it learns: cpu, cuda, or auto (cuda if there is one)"""
     sparse: TopologyConfig | None = None

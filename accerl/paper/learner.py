@@ -53,7 +53,7 @@ class Learner:
         alg: "AC", actor-critic, is the only one.
         ddp: two learner processes share every update (torch DistributedDataParallel over gloo), on
             the CPU even where there is a GPU.
-        amp: learn in bfloat16 where that is safe, and where there are instructions for it; without
+        amp: learn in bfloat16 where that is safe and faster; without
             it in float32, whatever `config` says.
         seconds: length of the run; None: as the game's preset says.
         seed: of the run; None: that of `config`.

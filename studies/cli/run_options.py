@@ -50,7 +50,7 @@ class RunOptions(Command):
     """the learner's network: original, net1, net2 or net3; impala, impala-small or impala-tiny; or
     module:function, your own (default: the game's)"""
     precision: str | None = None
-    """the learner's precision: fp32, bf16, or auto: bf16 where there are instructions for it
+    """the learner's precision: fp32, bf16, or auto: bf16 where that is faster
     (default: the game's)"""
     settings: SettingsOption = ()
     """another setting, such as compression.prune_criterion=taylor or env.frame_stack=4; --set may

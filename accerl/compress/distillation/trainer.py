@@ -113,7 +113,7 @@ class DistillMethod:
     """learner updates for which the logits that the learner itself put out stand in for the
     teacher's, which then need no forward pass; 0: never"""
     precision: str = "fp32"
-    """fp32, bf16 (autocast, channels last), or auto: bf16 where there are instructions for it"""
+    """fp32, bf16 (autocast, channels last), or auto: bf16 where that is faster"""
     rest_kl_nats: float = 0.0
     """R of `effort`, below which a student rests; 0: it never does"""
 

@@ -13,14 +13,14 @@ from accerl.precision import choose_precision, note_on_precision
 from accerl.presets import load_preset
 
 
-@pytest.mark.parametrize("computes", [False, True])
-def test_auto_is_what_the_processor_has_instructions_for(
-    computes: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("gains", [False, True])
+def test_auto_is_what_is_faster_on_the_processor(
+    gains: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(precision, "computes_bfloat16", lambda: computes)
-    expected = "bf16" if computes else "fp32"
+    monkeypatch.setattr(precision, "gains_by_bfloat16", lambda: gains)
+    expected = "bf16" if gains else "fp32"
     note = note_on_precision("bf16", "cpu")
-    assert (note is None) if computes else ("emulated" in str(note))
+    assert (note is None) if gains else ("takes longer than float32" in str(note))
     assert note_on_precision("auto", "cpu") is note_on_precision("fp32", "cpu") is None
     assert choose_precision("auto") == expected
     assert load_preset("pong").adapted().learner.precision == expected

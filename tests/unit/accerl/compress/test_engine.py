@@ -15,7 +15,11 @@ from accerl.compress.config import CompressionConfig
 from accerl.compress.engine import make_engine
 from accerl.compress.graphs.torch_artifact import pack_torch, unpack_torch
 from accerl.compress.lowrank import factorise
-from accerl.compress.quantization.cpu import computes_bfloat16, dots_bytes_exactly
+from accerl.compress.quantization.cpu import (
+    computes_bfloat16,
+    dots_bytes_exactly,
+    gains_by_bfloat16,
+)
 from accerl.errors import UserError
 from accerl.networks.policy_net import Architecture, ObservationSpec, PolicyNet, make_policy
 from accerl.spec import CompressionSpec
@@ -213,9 +217,16 @@ def test_without_bfloat16_half_precision_is_a_way_to_store(observation: Observat
 
 
 def test_what_the_processor_has_is_read_from_its_flags(tmp_path: Path) -> None:
-    for number, (line, expected) in enumerate(
-        [("flags : fpu avx512_bf16", True), ("flags : fpu avx2", False), ("Features : bf16", True)]
+    for number, (line, computes, gains) in enumerate(
+        [
+            ("flags : fpu avx512_bf16", True, False),
+            ("flags : fpu avx512_bf16 amx_bf16", True, True),
+            ("flags : fpu avx2", False, False),
+            ("Features : bf16", True, True),
+        ]
     ):
-        (tmp_path / f"{number}").write_text(f"model name : x\n{line}\n")
-        assert computes_bfloat16(tmp_path / f"{number}") == expected
+        file = tmp_path / f"{number}"
+        file.write_text(f"model name : x\n{line}\n")
+        assert (computes_bfloat16(file), gains_by_bfloat16(file)) == (computes, gains)
     assert not computes_bfloat16(tmp_path / "none")
+    assert not gains_by_bfloat16(tmp_path / "none")

@@ -59,7 +59,7 @@ class ChooseTimed(Choose):
 def begun_elsewhere(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin a study as a machine that learns in the other precision does."""
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr("accerl.precision.computes_bfloat16", lambda: OTHER == "bf16")
+        elsewhere.setattr("accerl.precision.gains_by_bfloat16", lambda: OTHER == "bf16")
         with open_executor(out, 1):
             assert choose_precision(AUTO) == OTHER
 

@@ -116,10 +116,8 @@ def test_seeds_for_tuning_validation_and_test_are_disjoint() -> None:
 def test_learning_in_another_precision_is_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
     job = replace(catch_job(3), instance=replace(INSTANCE, base=BASE.with_precision("auto")))
     keys = []
-    for computes in (True, False):
-        monkeypatch.setattr(
-            "accerl.precision.computes_bfloat16", lambda computes=computes: computes
-        )
+    for gains in (True, False):
+        monkeypatch.setattr("accerl.precision.gains_by_bfloat16", lambda gains=gains: gains)
         keys.append(job.to_json())
     assert keys[0] != keys[1]
     assert [key["precision"] for key in keys] == [["bf16", "bf16"], ["fp32", "fp32"]]
