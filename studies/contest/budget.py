@@ -258,7 +258,7 @@ CONTEST = {
     ),
     "short": Budget(
         **_DRAWN,
-        **_SMALL,
+        **{**_SMALL, **_LONGER},
         # Earlier contests have opened machines and seeds before these; others have the rest.
         held_out=held_out_pairs(NOT_SET_ON, NUMBERS["test"][21]),
         entrants=("static", "kl-threshold", "advise-kl-cap"),
@@ -266,7 +266,8 @@ CONTEST = {
         instance_runs=0,
         test_seeds=6,
         opened_seeds=43,
-        exploratory_seeds=3,
+        other_seeds=4,
+        exploratory_seeds=1,
     ),
     "medium": Budget(
         **_DRAWN,
