@@ -23,61 +23,36 @@ from studies.contest.hours import TYPICAL
 from studies.contest.plan import find_instances
 from studies.contest.study import Study, add_references, strategy_job
 from studies.core_seconds import CoreSeconds
-from studies.jobs.executor import open_executor
 from studies.jobs.inner import StrategyJob
-from studies.options import check_options, study_command
+from studies.options import StudyOptions
 from studies.progress import console, duration, say
 from studies.study_folder import PLAN, claim, write_plan
 
 RESULT = "ablations.json"
 
 
-def run_ablations(
-    out: Path,
-    *,
-    budget: str = "default",
-    seed: int = 0,
-    workers: int = 0,
-    profile: str = "",
-    cluster: str = "",
-    storage: str = "",
-    saved_only: bool = False,
-) -> dict[str, Any]:
+def run_ablations(out: Path, options: StudyOptions) -> dict[str, Any]:
     """Run the study, or go on with one that was interrupted; return its result.
 
     Args:
         out: the study's folder; gets plan.json, ablations.json, ablations.html and a picture.
-        budget: tiny, short or default.
-        seed: of what training starts from, and of bootstraps.
-        workers: runs at once; 0: as many as there are cores and memory for.
-        profile: a latency profile in place of the plan's machines.
-        cluster: address of a Ray cluster; by default runs are made on this machine.
-        storage: refused: nothing is tuned.
-        saved_only: whether it ends early, with the seeds of which all runs are saved.
+        options: what is asked; the seed is of what training starts from, and of bootstraps.
 
     Raises:
         UserError: the budget or the profile does not exist, a number is not allowed, a game is not
             installed, `out` holds another study, or no whole seed to end with.
     """
-    check_options(
-        "ablations",
-        BUDGETS,
-        budget=budget,
-        seed=seed,
-        workers=workers,
-        cluster=cluster,
-        storage=storage,
-    )
-    spent = BUDGETS[budget]
+    options.check("ablations", BUDGETS, ends_early=True)
+    spent, seed, profile = BUDGETS[options.budget], options.seed, options.profile
     if profile:
         spent = _on(spent, load_profile(profile).name)  # it may be given as a file
     for game in spent.env_steps:
         num_actions(game)  # says what to install
     machines = {name: load_profile(profile or name) for _, name in spent.pairs}
-    if saved_only and not (out / PLAN).is_file():
+    if options.saved_only and not (out / PLAN).is_file():
         raise _incomplete(out)  # before anything is written
     make_out_dir(out)
-    settings = {"study": "ablations", "budget": budget, "seed": seed, "profile": profile}
+    settings = options.settings("ablations")
     claim(out, settings)
     instances, parts = find_instances(spent, machines), find_parts(seed)
     digest = write_plan(out, make_plan(spent, instances, parts, seed=seed))
@@ -87,11 +62,11 @@ def run_ablations(
         f"  plan {digest[:12]}: {len(instances)} instances, {len(parts)} ways to decide, "
         f"{len(spent.test)} seeds; some {hours} on 2 cores"
     )
-    with open_executor(out, workers, cluster=cluster, saved_only=saved_only) as executor:
+    with options.open_executor(out) as executor:
         study = Study(out, spent, seed, machines, instances, executor, StepCosts(out), digest)
         study.instances = add_references(study)
         asked = [_asked(study, parts, each) for each in spent.test]
-        if saved_only:
+        if options.saved_only:
             asked = _complete(study, asked)
         runs = _run(study, [*chain(*asked)])
         made_by = executor.runs_by
@@ -108,7 +83,7 @@ def run_ablations(
         "fingerprint": fingerprint(),
         "versions": versions(),
         "runs_by": made_by,
-        "command": study_command("ablations", budget, seed, profile),
+        "command": options.command("ablations"),
     }
     return _show(out, result)
 

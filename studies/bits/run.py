@@ -24,9 +24,9 @@ from studies.bits.plan import (
     BitsBudget,
 )
 from studies.bits.result import Found, bits_verdicts, game_result, game_table, tuned_what
-from studies.jobs.executor import Executor, open_executor
+from studies.jobs.executor import Executor
 from studies.learning.job import LearningJob
-from studies.options import check_disk, check_options, study_command
+from studies.options import StudyOptions, check_disk
 from studies.progress import bar, console, duration, say
 from studies.study_folder import write_plan
 
@@ -35,65 +35,40 @@ FREE_BYTES = 1_000_000_000
 """of the disk: a checkpoint of Original is 80 MB, its states a little more"""
 
 
-def run_bits(
-    out: Path,
-    *,
-    budget: str = "default",
-    seed: int = 0,
-    workers: int = 0,
-    profile: str = "",
-    cluster: str = "",
-    storage: str = "",
-) -> dict[str, Any]:
+def run_bits(out: Path, options: StudyOptions) -> dict[str, Any]:
     """Run the study, or go on with one that was interrupted; return its result.
 
     Args:
         out: the study's folder; gets bits.json, bits.html, bits.png, and the policies' runs.
-        budget: tiny, short or default.
-        seed: the first seed of the policies.
-        workers: jobs at once; 0: as many as there are cores and memory for.
-        profile: a latency profile to train on in place of `PROFILE`.
-        cluster: address of a Ray cluster, all nodes of which see the folder; by default jobs are
-            done on this machine.
-        storage: refused: nothing is tuned with Optuna.
+        options: what is asked; a profile stands in place of `PROFILE`, and all nodes of a cluster
+            have to see the folder.
 
     Raises:
         UserError: the budget or the profile does not exist, a number is not allowed, the folder
             holds another plan, or the disk is full.
     """
-    check_options(
-        "bits",
-        BUDGETS,
-        budget=budget,
-        seed=seed,
-        workers=workers,
-        cluster=cluster,
-        storage=storage,
-    )
-    spent = BUDGETS[budget]
-    latency = load_profile(profile or PROFILE)
+    options.check("bits", BUDGETS)
+    spent = BUDGETS[options.budget]
+    latency = load_profile(options.profile or PROFILE)
     # Workers of a cluster have other working directories.
-    trainings = _trainings(out.absolute(), spent, latency, seed)
+    trainings = _trainings(out.absolute(), spent, latency, options.seed)
     untrained = [job for job in trainings if job.out and not (job.out / SUMMARY).is_file()]
     check_disk(out, FREE_BYTES * len(untrained) // len(trainings))
     make_out_dir(out)
-    settings = {"study": "bits", "budget": budget, "seed": seed, "profile": profile}
     machine = {"profile_hash": latency.hash}  # a name may stand for new times
-    plan = {**settings, **machine, "spent": asdict(spent), "bits": list(BITS)}
+    plan = {**options.settings("bits"), **machine, "spent": asdict(spent), "bits": list(BITS)}
     write_plan(out, plan, alone=True)
-    with open_executor(out, workers, cluster=cluster) as executor:
+    with options.open_executor(out) as executor:
         left = [job for job in trainings if not executor.is_saved(job)]
-        seconds = sum(job.env_steps for job in left) / ENV_STEPS_PER_CORE_SECOND[budget]
+        seconds = sum(job.env_steps for job in left) / ENV_STEPS_PER_CORE_SECOND[options.budget]
         say(
             f"{len(trainings)} policies, {len(left)} of them still to be trained, which takes a "
             f"core {duration(seconds)}"
         )
         with bar("training", len(trainings)) as advance:
             executor.map(trainings, advance)
-        found = _rounded(
-            executor, trainings, spent, partial(_write, out, spent, settings, executor)
-        )
-        result = _write(out, spent, settings, executor, found)
+        write = partial(_write, out, spent, options, executor)
+        result = write(_rounded(executor, trainings, spent, write))
     return _show(out, result)
 
 
@@ -143,15 +118,14 @@ def _rounded(
 def _write(
     out: Path,
     spent: BitsBudget,
-    settings: Mapping[str, Any],
+    options: StudyOptions,
     executor: Executor,
     found: Mapping[str, Found],
 ) -> dict[str, Any]:
     games = [game_result(game, spent, own) for game, own in found.items()]
     known = [game for game in games if game is not None]
-    command = study_command("bits", settings["budget"], settings["seed"], settings["profile"])
     result = {
-        **settings,
+        **options.settings("bits"),
         "key": spent.key,
         "git_revision": git_revision(),
         "games": known,
@@ -160,7 +134,7 @@ def _write(
         "claim": CLAIM,
         "verdicts": bits_verdicts(known),
         "tuned": tuned_what(spent),
-        "command": command,
+        "command": options.command("bits"),
         "fingerprint": fingerprint(),
         "versions": versions(),
         "runs_by": executor.runs_by,

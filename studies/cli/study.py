@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import partial
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import tyro
 
 from accerl.errors import UserError, did_you_mean
-from accerl.records import read_json
 from studies.ablations.run import run_ablations
 from studies.bits.run import run_bits
 from studies.cli.command import Command, check_writable, save_result
 from studies.contest.run import run_contest
 from studies.jobs.cached import AGAIN, job_counts
 from studies.jobs.carry import merge_results, pack_results
+from studies.options import StudyOptions
 from studies.oracle_gap.run import run_oracle_gap
 from studies.papers.gallery import write_gallery
 from studies.papers.page import PAGE
@@ -66,7 +65,7 @@ LISTED = "study-list.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(Command):
+class Run(StudyOptions, Command):
     """Run a study, or go on with an interrupted one.
 
     For example `accerl study run quickstart --out DIR`.
@@ -77,27 +76,6 @@ class Run(Command):
     such as paper-fig8; `accerl study list` says what each does"""
     out: Path
     """the study's folder"""
-    budget: str = "default"
-    """tiny (minutes; shows that everything works) or default; contest, students, correctors, room,
-    ablations, bits and the figures also have short, contest and room medium, students and
-    correctors minatar, and students rest and onwards"""
-    seed: int = 0
-    """seed of samplers and controller; for students, correctors, bits and figures the first seed of
-    their runs; for oracle-gap the first inner seed of each split"""
-    workers: int = 0
-    """inner runs at once; 0 makes one for every core that there is memory for"""
-    profile: str = ""
-    """latency profile to play on in place of the study's machines (a contest then holds nothing
-    out); of figures, in place of two-core"""
-    cluster: str = ""
-    """Ray cluster to make the inner runs on: auto, HOST:PORT or ray://HOST:10001"""
-    storage: str = ""
-    """where Optuna keeps its trials (default: optuna.journal in --out), for several drivers:
-    postgresql+psycopg://user:password@host/database"""
-
-    saved_only: bool = False
-    """make no more runs: figures show those that are saved, and a contest, quickstart or ablations
-    ends early, with the test seeds that are complete"""
 
     def execute(self) -> dict[str, Any]:
         """Run the study; return its contest, or what it found."""
@@ -106,23 +84,10 @@ class Run(Command):
             raise UserError(f"study {self.name!r} does not exist; {hint}")
         check_folder(self.out)
         run, _ = STUDIES[self.name]
-        if self.saved_only:
-            if "saved_only" not in signature(run).parameters:
-                raise UserError(f"{self.name} cannot end early: leave --saved-only out")
-            run = partial(run, saved_only=True)
         try:
-            found = run(
-                self.out,
-                budget=self.budget,
-                seed=self.seed,
-                workers=self.workers,
-                profile=self.profile,
-                cluster=self.cluster,
-                storage=self.storage,
-            )
+            return run(self.out, self)
         except KeyboardInterrupt as interrupt:
             raise KeyboardInterrupt(AGAIN) from interrupt
-        return found if isinstance(found, dict) else read_json(self.out / "contest.json")
 
 
 @dataclass(frozen=True, kw_only=True)

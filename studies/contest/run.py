@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import fingerprint, make_out_dir, versions, write_bytes, write_json
+from accerl.records import fingerprint, make_out_dir, read_json, versions, write_bytes, write_json
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
 from analysis.records.read import read_list
@@ -45,38 +45,21 @@ from studies.contest.testing import all_entrants, ended_early, run_test
 from studies.contest.training import SHIELD, Trained, train_all, write_training
 from studies.contest.variants import CONTROLLER, VARIANTS
 from studies.core_seconds import CoreSeconds
-from studies.jobs.executor import open_executor
-from studies.options import check_options
+from studies.options import StudyOptions
 from studies.profile_tables import print_profile, print_profiles, profile_row
 from studies.progress import Steps, console, duration
 from studies.storage import JOURNAL, open_storage, storage_errors
 from studies.study_folder import OPENED, claim, write_plan
 
 
-def run_contest(
-    out: Path,
-    *,
-    name: str = "contest",
-    budget: str = "default",
-    seed: int = 0,
-    workers: int = 0,
-    profile: str = "",
-    cluster: str = "",
-    storage: str = "",
-    saved_only: bool = False,
-) -> Path:
-    """Run a contest, or go on with one that was interrupted; return the report's path.
+def run_contest(out: Path, options: StudyOptions, *, name: str = "contest") -> dict[str, Any]:
+    """Run a contest, or go on with one that was interrupted; return its result.
 
     Args:
         out: the study's folder.
+        options: what is asked; the seed is that of samplers, controller initialisation and action
+            noise, and a profile holds for all games, in place of the budget's machines.
         name: contest, or quickstart: the same with less of everything.
-        budget: of that study, such as tiny or default.
-        seed: of samplers, controller initialisation and action noise.
-        workers: inner runs at once; 0: one for every core.
-        profile: a latency profile for all games, in place of the budget's machines.
-        cluster: address of a Ray cluster; by default jobs run on this machine.
-        storage: where Optuna keeps its trials; by default a journal in `out`.
-        saved_only: whether it ends early, with the test seeds of which all runs are saved.
 
     Raises:
         UserError: the budget or profile does not exist, the seed is not allowed, a package that
@@ -84,26 +67,18 @@ def run_contest(
             test seed is complete, or what comes before the test is not.
     """
     budgets = BUDGETS[name]
-    check_options(
-        name,
-        budgets,
-        budget=budget,
-        seed=seed,
-        workers=workers,
-        cluster=cluster,
-        storage=storage,
-        tunes=True,
-    )
-    # By the name that the profile has itself: it may be given as a file.
-    spent = budgets[budget].on(load_profile(profile).name) if profile else budgets[budget]
+    options.check(name, budgets, tunes=True, ends_early=True)
+    spent, seed, profile = budgets[options.budget], options.seed, options.profile
+    if profile:
+        spent = spent.on(load_profile(profile).name)  # it may be given as a file
     _check_installed(spent)
-    settings = {"study": name, "budget": budget, "seed": seed, "profile": profile}
-    _check_opened(out, saved_only)
+    settings = options.settings(name)
+    _check_opened(out, options.saved_only)
     make_out_dir(out)
     claim(out, settings)
     started = perf_counter()
     steps = Steps(7, out / "wall.json")
-    with open_executor(out, workers, cluster=cluster, saved_only=saved_only) as executor:
+    with options.open_executor(out) as executor:
         with steps.step("plan", "Writing the plan"):
             profiles = find_profiles(out, spent, profile, executor)
             instances, plan, digest = _plan(out, spent, seed, profiles)
@@ -111,23 +86,24 @@ def run_contest(
         study = Study(out, spent, seed, profiles, instances, executor, StepCosts(out), digest)
         with steps.step("reference", "Reference runs without compression"):
             study.instances = add_references(study)
-        others, trained = _learn(study, storage or str(out / JOURNAL), steps)
+        others, trained = _learn(study, options.storage or str(out / JOURNAL), steps)
         entrants = all_entrants(study, others, trained)
-        if saved_only:
+        if options.saved_only:
             study.budget = ended_early(study, entrants)
             entrants = all_entrants(study, others, trained)
         # Who makes no runs opens no seeds either.
-        opened = [*read_list(out / OPENED)] if saved_only else open_test(out, digest)
+        opened = [*read_list(out / OPENED)] if options.saved_only else open_test(out, digest)
         with steps.step("test", "Testing on held-out seeds and instances, paired by seed"):
             results = run_test(study, entrants)
         with steps.step("replay", _export_title(spent)):
             _export(study, trained[0], entrants, results, digest)
             _write_variants(study, entrants, trained, results)
-            _real(study, [] if saved_only else entrants)
+            _real(study, [] if options.saved_only else entrants)
     info = _study_json(study, settings, entrants, trained, plan, digest, steps)
-    html = _report(out, {**info, "test_opened": opened}, steps)
+    info["commands"] = [options.command(name)]
+    _report(out, {**info, "test_opened": opened}, steps)
     console.print(f"  all of it took {(perf_counter() - started) / 60.0:.1f} minutes this time")
-    return html
+    return read_json(out / "contest.json")
 
 
 def _learn(study: Study, storage: str, steps: Steps) -> tuple[list[Entrant], list[Trained]]:
@@ -148,13 +124,12 @@ def _export_title(budget: Budget) -> str:
     return f"Exporting the controller{more}"
 
 
-def _report(out: Path, info: Mapping[str, Any], steps: Steps) -> Path:
-    """Write study.json and the report; return the report's path."""
+def _report(out: Path, info: Mapping[str, Any], steps: Steps) -> None:
+    """Write study.json and the report."""
     write_json(out / "study.json", dict(info))
     with steps.step("report", "Writing the report"):
-        html = deliver.report(out, console)
+        deliver.report(out, console)
     write_json(out / "study.json", {**info, "wall_seconds": steps.seconds})
-    return html
 
 
 def _check_opened(out: Path, saved_only: bool) -> None:
@@ -293,7 +268,6 @@ def _study_json(
     steps: Steps,
 ) -> dict[str, Any]:
     """Return what the records say of the whole study."""
-    machine = f" --profile {settings['profile']}" if settings["profile"] else ""
     rows = [row for item in trained for row in item.history]
     text = "".join(json.dumps(row) + "\n" for row in rows if row["variant"] == CONTROLLER.name)
     write_bytes(study.out / "meta_training.jsonl", text.encode())
@@ -325,10 +299,6 @@ def _study_json(
             "processes": study.executor.workers,
         },
         "wall_seconds": dict(steps.seconds),
-        "commands": [
-            f"accerl study run {settings['study']} --budget {settings['budget']} "
-            f"--seed {study.seed}{machine} --out DIR"
-        ],
         "notes": [
             "Games are learned for real; every operation is charged the seconds that it takes in "
             "a latency profile.",

@@ -32,9 +32,9 @@ from analysis.comparison.stats import finite_or_none
 from analysis.records.read import read_record
 from controller.env.instances import ENV_STEPS, SPLITS, make_instance
 from controller.env.references import load_reference
-from studies.jobs.executor import Executor, open_executor
+from studies.jobs.executor import Executor
 from studies.learning.interval import mean_interval
-from studies.options import check_options, study_command
+from studies.options import StudyOptions
 from studies.oracle_gap.branching import (
     OracleJob,
     StaticJob,
@@ -95,57 +95,36 @@ BUDGETS = {
 }
 
 
-def run_oracle_gap(
-    out: Path,
-    *,
-    budget: str = "default",
-    seed: int = 0,
-    workers: int = 0,
-    profile: str = "",
-    cluster: str = "",
-    storage: str = "",
-) -> dict[str, Any]:
+def run_oracle_gap(out: Path, options: StudyOptions) -> dict[str, Any]:
     """Run the study, or go on with one that was interrupted; return its result.
 
     Args:
         out: the study's folder; gets oracle-gap.json and oracle-gap.png.
-        budget: tiny or default.
-        seed: first inner seed of each split's.
-        workers: jobs at once, which do not disturb each other on the virtual clock; 0: one for
-            every core.
-        profile: a latency profile to play all games on, in place of the splits'.
-        cluster: address of a Ray cluster; by default jobs run on this machine.
-        storage: refused: nothing is tuned.
+        options: what is asked; the seed is the first inner seed of each split's, and all games are
+            played on a profile, in place of the splits'.
 
     Raises:
         UserError: the budget or the profile does not exist, a number is not allowed, or `out` holds
             what other settings have found.
     """
-    check_options(
-        "oracle-gap",
-        BUDGETS,
-        budget=budget,
-        seed=seed,
-        workers=workers,
-        cluster=cluster,
-        storage=storage,
-    )
-    spent = BUDGETS[budget]
+    options.check("oracle-gap", BUDGETS)
+    spent, seed = BUDGETS[options.budget], options.seed
     last = 10 - max(spent.seeds.values())
     if not 0 <= seed <= last:
         raise UserError(f"--seed {seed}: the splits have 10 inner seeds; take 0 to {last}")
     pairs = spent.pairs
-    if profile:
-        pairs = tuple((game, profile) for game in dict.fromkeys(game for game, _ in pairs))
+    if options.profile:
+        games = dict.fromkeys(game for game, _ in pairs)
+        pairs = tuple((game, options.profile) for game in games)
     _check_profiles(pairs)
     make_out_dir(out)
-    _claim(out / RESULT, {"budget": budget, "seed": seed, "profile": profile})
+    _claim(out / RESULT, options.settings("oracle-gap"))
     rows: list[dict[str, Any]] = []
-    result = _result(rows, budget, seed, profile, {})
-    with open_executor(out, workers, cluster=cluster) as executor:
+    result = _result(rows, options, {})
+    with options.open_executor(out) as executor:
         for game, name in pairs:
             rows.append(_gap(executor, spent, game, name, seed))
-            result = _result(rows, budget, seed, profile, executor.runs_by)
+            result = _result(rows, options, executor.runs_by)
             write_json(out / RESULT, result)
             console.print(_sentence(rows[-1]), highlight=False)
     from analysis.figures.bench import oracle_gap  # brings Altair, which no job needs
@@ -284,20 +263,13 @@ def _sentence(row: Mapping[str, Any]) -> str:
 
 
 def _result(
-    rows: Sequence[Mapping[str, Any]],
-    budget: str,
-    seed: int,
-    profile: str,
-    runs_by: Mapping[str, int],
+    rows: Sequence[Mapping[str, Any]], options: StudyOptions, runs_by: Mapping[str, int]
 ) -> dict[str, Any]:
     return {
-        "study": "oracle-gap",
-        "budget": budget,
-        "seed": seed,
-        "profile": profile,
+        **options.settings("oracle-gap"),
         "rows": list(rows),
         "fingerprint": fingerprint(),
         "versions": versions(),
         "runs_by": runs_by,
-        "command": study_command("oracle-gap", budget, seed, profile),
+        "command": options.command("oracle-gap"),
     }

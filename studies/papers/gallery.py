@@ -10,7 +10,7 @@ from accerl.errors import UserError
 from accerl.records import make_out_dir, write_bytes, write_json
 from studies.bits.plan import BUDGETS as BITS_BUDGETS
 from studies.bits.plan import CLAIM as BITS_CLAIM
-from studies.options import study_command
+from studies.options import StudyOptions
 from studies.papers.page import (
     INTERVALS,
     MARKS,
@@ -158,7 +158,9 @@ def _row(name: str, result: Mapping[str, Any] | None, folder: Path) -> str:
     claim = BITS_CLAIM if name == BITS else FIGURES[name].claim
     if result is None:
         study = name if name == BITS else f"paper-{name}"
-        return f"| {title} | {claim} | {NOT_YET} | | `{study_command(study, DEFAULT, 0)}` |"
+        return (
+            f"| {title} | {claim} | {NOT_YET} | | `{StudyOptions(budget=DEFAULT).command(study)}` |"
+        )
     verdicts = "<br>".join(
         [
             *filter(None, left_to_make(result)),

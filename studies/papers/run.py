@@ -10,9 +10,9 @@ from typing import Any
 
 from accerl.records import fingerprint, make_out_dir, versions, write_json
 from controller.bundle.meta import git_revision
-from studies.jobs.executor import Executor, Outcome, open_executor, revisions
+from studies.jobs.executor import Executor, Outcome, revisions
 from studies.learning.curve import LearningCurve
-from studies.options import check_disk, check_options, study_command
+from studies.options import StudyOptions, check_disk
 from studies.papers.figure import PaperFigure
 from studies.papers.figures.fig1 import time_split
 from studies.papers.figures.table6 import InferJob, inference_table
@@ -26,18 +26,7 @@ FREE_BYTES = 200_000_000
 """that results, pictures and the runs under way may need"""
 
 
-def run_papers(
-    out: Path,
-    *,
-    names: Sequence[str],
-    budget: str = "default",
-    seed: int = 0,
-    workers: int = 0,
-    profile: str = "",
-    cluster: str = "",
-    storage: str = "",
-    saved_only: bool = False,
-) -> dict[str, Any]:
+def run_papers(out: Path, options: StudyOptions, *, names: Sequence[str]) -> dict[str, Any]:
     """Run the figures, or go on with what was interrupted; return their results by name.
 
     A run that several figures need is made once, and what is done is saved after every run. One
@@ -45,59 +34,43 @@ def run_papers(
 
     Args:
         out: the folder; gets FIGURE.json and pictures, and a page of all figures in it.
+        options: what is asked; a profile stands in place of two-core's, beside the paper's machine.
+            With saved runs only, figures without any are left out.
         names: of figures.
-        budget: tiny, short or default.
-        seed: the first seed.
-        workers: runs at once; 0: as many as there are cores and memory for.
-        profile: a latency profile in place of two-core's, which stands beside the paper's machine.
-        cluster: address of a Ray cluster; by default runs are made on this machine.
-        storage: refused: nothing is tuned.
-        saved_only: whether runs that are not saved are left out; figures without any are, too.
 
     Raises:
         UserError: the budget or the profile does not exist, the folder holds another plan, or the
             disk is full.
     """
     name = f"paper-{names[0]}" if len(names) == 1 else "paper-all"
-    check_options(
-        name,
-        BUDGETS,
-        budget=budget,
-        seed=seed,
-        workers=workers,
-        cluster=cluster,
-        storage=storage,
-    )
-    figures = [at_budget(FIGURES[name], budget) for name in names]
+    options.check(name, BUDGETS, ends_early=True)
+    figures = [at_budget(FIGURES[name], options.budget) for name in names]
     for figure in figures:
-        figure.machines(profile)  # before anything is written
+        figure.machines(options.profile)  # before anything is written
     check_page(out, TITLE)
     check_disk(out, FREE_BYTES)
     make_out_dir(out)
-    plan = {"study": "papers", "budget": budget, "seed": seed, "profile": profile}
-    write_plan(out, plan, alone=True)
+    write_plan(out, options.settings("papers"), alone=True)
     results = {}
-    with open_executor(out, workers, cluster=cluster) as executor:
-        if saved_only:
-            figures = [each for each in figures if _known(executor, each, budget, seed, profile)]
+    with options.open_executor(out) as executor:
+        if options.saved_only:
+            figures = [each for each in figures if _known(executor, each, options)]
         else:
-            _announce(executor, figures, seed, profile)
+            _announce(executor, figures, options)
         for figure in figures:
-            results[figure.name] = _run(
-                out, executor, figure, budget, seed, profile, saved_only=saved_only
-            )
+            results[figure.name] = _run(out, executor, figure, options)
     say(f"wrote {write_page(out)}")
-    if budget == "tiny":
+    if options.budget == "tiny":
         say(TINY)
     return results
 
 
-def _announce(executor: Executor, figures: Sequence[PaperFigure], seed: int, profile: str) -> None:
+def _announce(executor: Executor, figures: Sequence[PaperFigure], options: StudyOptions) -> None:
     """Say how many runs there are and how long they will take."""
     jobs = {
         str(sorted(job.to_json().items())): job
         for figure in figures
-        for job in figure.jobs(seed, profile).values()
+        for job in figure.jobs(options.seed, options.profile).values()
     }
     if not jobs:
         return
@@ -107,13 +80,14 @@ def _announce(executor: Executor, figures: Sequence[PaperFigure], seed: int, pro
     say(f"{len(jobs)} runs, {len(left)} of them still to be made{hours}")
 
 
-def _known(executor: Executor, figure: PaperFigure, budget: str, seed: int, profile: str) -> bool:
+def _known(executor: Executor, figure: PaperFigure, options: StudyOptions) -> bool:
     """Whether a figure needs nothing that would have to be made first, or some of it is saved."""
     if figure.name == "fig1":
         return True
     if figure.name == "table6":
-        return executor.is_saved(_infer_job(budget))
-    return any(executor.is_saved(job) for job in figure.jobs(seed, profile).values())
+        return executor.is_saved(_infer_job(options.budget))
+    jobs = figure.jobs(options.seed, options.profile)
+    return any(executor.is_saved(job) for job in jobs.values())
 
 
 def _infer_job(budget: str) -> InferJob:
@@ -122,29 +96,22 @@ def _infer_job(budget: str) -> InferJob:
 
 
 def _run(
-    out: Path,
-    executor: Executor,
-    figure: PaperFigure,
-    budget: str,
-    seed: int,
-    profile: str,
-    *,
-    saved_only: bool = False,
+    out: Path, executor: Executor, figure: PaperFigure, options: StudyOptions
 ) -> dict[str, Any]:
     """Make a figure's runs that are not there yet, unless told not to, and write what they say."""
     if not figure.panels:
         say(f"  {figure.name} ...")
-    jobs = figure.jobs(seed, profile)
+    jobs = figure.jobs(options.seed, options.profile)
     # In portions, so that what is known is written as it comes; what is saved is the first.
     saved = [key for key in jobs if executor.is_saved(jobs[key])]
     left, size = [key for key in jobs if key not in saved], 3 * max(executor.workers, 1)
-    left = [] if saved_only else left
+    left = [] if options.saved_only else left
     portions = [saved, *(left[start : start + size] for start in range(0, len(left), size))]
     curves: list[dict[tuple[str, str, int], LearningCurve]] = [{} for _ in figure.panels]
     made: list[Outcome[LearningCurve]] = []
-    more = _without_runs(executor, figure, budget, profile)
+    more = _without_runs(executor, figure, options)
     more |= {"runs": len(jobs), "runs_by": {}}
-    write = partial(_write, out, figure, curves, more, budget, seed, profile)
+    write = partial(_write, out, figure, curves, more, options)
     with bar(figure.name, len(jobs)) if jobs else nullcontext(silent) as advance:
         for portion in filter(None, portions):
             outcomes = executor.map([jobs[key] for key in portion], advance)
@@ -165,14 +132,12 @@ def _run(
     return result
 
 
-def _without_runs(
-    executor: Executor, figure: PaperFigure, budget: str, profile: str
-) -> dict[str, Any]:
+def _without_runs(executor: Executor, figure: PaperFigure, options: StudyOptions) -> dict[str, Any]:
     """Return what a figure shows besides learning curves."""
     if figure.name == "fig1":
-        return {"split": time_split(figure.machines(profile))}
+        return {"split": time_split(figure.machines(options.profile))}
     if figure.name == "table6":
-        (outcome,) = executor.map([_infer_job(budget)])
+        (outcome,) = executor.map([_infer_job(options.budget)])
         measured = outcome.result
         return {"inference": inference_table(measured), "fingerprint": measured.fingerprint}
     return {}
@@ -183,15 +148,13 @@ def _write(
     figure: PaperFigure,
     curves: Sequence[dict[tuple[str, str, int], LearningCurve]],
     more: dict[str, Any],
-    budget: str,
-    seed: int,
-    profile: str,
+    options: StudyOptions,
 ) -> dict[str, Any]:
     result = {
         **figure_result(figure, curves),
         "runs_made": sum(map(len, curves)),
-        "command": study_command(f"paper-{figure.name}", budget, seed, profile),
-        "budget": budget,
+        "command": options.command(f"paper-{figure.name}"),
+        "budget": options.budget,
         "git_revision": git_revision(),
         "fingerprint": fingerprint(),
         "versions": versions(),

@@ -14,8 +14,7 @@ from analysis.comparison.room.matrix import room_of
 from controller.env.instances import Instance
 from studies.contest.study import strategy_job
 from studies.core_seconds import CoreSeconds
-from studies.jobs.executor import open_executor
-from studies.options import check_options, study_command
+from studies.options import StudyOptions
 from studies.progress import bar, console, duration, say
 from studies.room.cells import (
     find_references,
@@ -51,51 +50,28 @@ COPIED = INT8
 """the spec whose copies are compared"""
 
 
-def run_room(
-    out: Path,
-    *,
-    budget: str = "default",
-    seed: int = 0,
-    workers: int = 0,
-    profile: str = "",
-    cluster: str = "",
-    storage: str = "",
-) -> dict[str, Any]:
+def run_room(out: Path, options: StudyOptions) -> dict[str, Any]:
     """Run the study, or go on with one that was interrupted; return its result.
 
     Args:
         out: the study's folder; gets plan.json, room.json, room.html and pictures.
-        budget: tiny, short, medium or default.
-        seed: of samplers and bootstraps.
-        workers: runs at once; 0: as many as there are cores and memory for.
-        profile: a latency profile in place of the plan's machines.
-        cluster: address of a Ray cluster; by default runs are made on this machine.
-        storage: where Optuna keeps its trials; by default a journal in `out`.
+        options: what is asked; the seed is that of samplers and bootstraps.
 
     Raises:
         UserError: the budget or the profile does not exist, a number is not allowed, or `out`
             holds another study.
     """
-    check_options(
-        "room",
-        BUDGETS,
-        budget=budget,
-        seed=seed,
-        workers=workers,
-        cluster=cluster,
-        storage=storage,
-        tunes=True,
-    )
-    spent = BUDGETS[budget]
-    if profile:
-        spent = replace(spent, machines=(profile,), control_machine="")
+    options.check("room", BUDGETS, tunes=True)
+    spent, seed = BUDGETS[options.budget], options.seed
+    if options.profile:
+        spent = replace(spent, machines=(options.profile,), control_machine="")
     names = dict.fromkeys([*spent.machines, spent.control_machine])
     machines = {name: load_profile(name) for name in names if name}
     # Where a control's machine or a confirmation's learner lacks a spec, that stays in the others.
     drawn = {name: machines[name] for name in spent.machines}
     specs, missing = find_specs(spent, [*spent.games, *spent.easy], drawn)
     make_out_dir(out)
-    settings = {"study": "room", "budget": budget, "seed": seed, "profile": profile}
+    settings = options.settings("room")
     claim(out, settings)
     instances = make_cells(spent, machines, specs)
     digest = write_plan(out, make_plan(spent, instances, missing, seed=seed))
@@ -107,7 +83,7 @@ def run_room(
         f"{duration(planned_seconds(spent, instances, specs, costs) / 2.0)} on 2 cores, those "
         "that are done already included"
     )
-    with open_executor(out, workers, cluster=cluster) as executor:
+    with options.open_executor(out) as executor:
         study = RoomStudy(out, spent, specs, seed, executor, costs, digest)
         study.instances = _referenced(study, instances)
         info = {
@@ -116,9 +92,9 @@ def run_room(
             "specs_left_out": missing,
             "fingerprint": fingerprint(),
             "versions": versions(),
-            "command": study_command("room", budget, seed, profile),
+            "command": options.command("room"),
         }
-        where = storage or str(out / JOURNAL)
+        where = options.storage or str(out / JOURNAL)
         with storage_errors(where):
             result = _measure(study, where, info)
     return show(out, result)

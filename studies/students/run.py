@@ -8,10 +8,10 @@ from typing import Any
 
 from accerl.records import SUMMARY, fingerprint, make_out_dir, versions, write_json
 from accerl.runtime.latency.profiles import load_profile
-from studies.jobs.executor import open_executor, revisions
+from studies.jobs.executor import revisions
 from studies.learning.curve import LearningCurve
 from studies.learning.job import LearningJob
-from studies.options import check_disk, check_options, study_command
+from studies.options import StudyOptions, check_disk
 from studies.progress import bar, console, say
 from studies.students.fleet import fleet_worth
 from studies.students.plan import COMPARED, CORRECTORS, STUDENTS, Case, Variant
@@ -26,41 +26,24 @@ START_BYTES = 300_000_000
 """of a checkpoint: mostly the states that students learn from"""
 
 
-def run_learning_study(
-    out: Path,
-    *,
-    name: str,
-    budget: str = "default",
-    seed: int = 0,
-    workers: int = 0,
-    profile: str = "",
-    cluster: str = "",
-    storage: str = "",
-) -> dict[str, Any]:
+def run_learning_study(out: Path, options: StudyOptions, *, name: str) -> dict[str, Any]:
     """Run the study, or go on with one that was interrupted; return its result.
 
     What is done is saved after every run: a budget that holds another's runs goes on from there.
 
     Args:
         out: the study's folder; gets NAME.json and pictures.
+        options: what is asked; a profile stands in place of the plan's machines, of starts too, and
+            the nodes of a cluster have to see the folder, where runs go on from others.
         name: students or correctors.
-        budget: a key of its plan.
-        seed: the first seed.
-        workers: runs at once; 0: as many as there are cores and memory for.
-        profile: a latency profile in place of the plan's machines, of starts too.
-        cluster: address of a Ray cluster; by default runs are made on this machine. Its nodes see
-            the folder, where runs go on from others.
-        storage: refused: nothing is tuned.
 
     Raises:
         UserError: the budget or the profile does not exist, a number is not allowed, or the disk
             is full.
     """
     plans = {"students": STUDENTS, "correctors": CORRECTORS}[name]
-    check_options(
-        name, plans, budget=budget, seed=seed, workers=workers, cluster=cluster, storage=storage
-    )
-    cases = plans[budget]
+    options.check(name, plans)
+    cases, seed, profile = plans[options.budget], options.seed, options.profile
     # Seed by seed: what is interrupted has compared everything on the first ones.
     asked = [
         (number, variant, seed + index)
@@ -75,12 +58,11 @@ def run_learning_study(
     unmade = sum(not (path / SUMMARY).is_file() for path in starts if path)
     check_disk(out, START_BYTES * unmade)
     make_out_dir(out)
-    settings: dict[str, Any] = {"name": name, "budget": budget, "seed": seed}
-    settings |= {"profile": profile, "runs_by": {}}
+    runs_by: dict[str, int] = {}
     curves: dict[tuple[int, str, int], LearningCurve] = {}
     begun: dict[tuple[int, int], LearningCurve] = {}
     total = len(starts) + len(jobs)
-    with open_executor(out, workers, cluster=cluster) as executor, bar(name, total) as advance:
+    with options.open_executor(out) as executor, bar(name, total) as advance:
         done = executor.map([*starts.values()], advance)
         started = {path: outcome.result for path, outcome in zip(starts, done, strict=True)}
         made = {outcome.key: outcome for outcome in done}  # cases may have runs in common
@@ -94,9 +76,9 @@ def run_learning_study(
                 if job.start:
                     begun[number, each] = started[job.start.out]
             made |= {outcome.key: outcome for outcome in outcomes}
-            settings["runs_by"] = revisions(made.values())
-            _write(out, cases, curves, begun, **settings)
-    result = _write(out, cases, curves, begun, **settings)
+            runs_by = revisions(made.values())
+            _write(out, name, options, cases, curves, begun, runs_by)
+    result = _write(out, name, options, cases, curves, begun, runs_by)
     if name == "students":
         for case, found in zip(cases, result["cases"], strict=True):
             found["fleet"] = _fleet(case, found, out)
@@ -155,25 +137,20 @@ def _start(case: Case, seed: int, profile: str, out: Path) -> LearningJob | None
 
 def _write(
     out: Path,
+    name: str,
+    options: StudyOptions,
     cases: Sequence[Case],
     curves: Curves,
     begun: Mapping[tuple[int, int], LearningCurve],
-    *,
-    name: str,
-    budget: str,
-    seed: int,
-    profile: str,
     runs_by: Mapping[str, int],
 ) -> dict[str, Any]:
     result = {
-        "study": name,
-        "budget": budget,
-        "seed": seed,
+        **options.settings(name),
         "cases": [
             case_result(
                 case,
                 _of_case(number, curves),
-                profile,
+                options.profile,
                 starts={each: curve for (place, each), curve in begun.items() if place == number},
                 paces=_paces(case, out),
             )
@@ -182,7 +159,7 @@ def _write(
         "fingerprint": fingerprint(),
         "versions": versions(),
         "runs_by": runs_by,
-        "command": study_command(name, budget, seed, profile),
+        "command": options.command(name),
     }
     write_json(out / f"{name}.json", result)
     return result

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from accerl.errors import UserError
-from studies.options import check_disk, check_options, study_command
+from studies.options import StudyOptions, check_disk
 
 
 @pytest.mark.parametrize(
@@ -19,15 +19,20 @@ from studies.options import check_disk, check_options, study_command
         ({"seed": 2**32}, "--seed must lie between"),
         ({"workers": -1}, "--workers must be at least 0"),
         ({"storage": "x.journal"}, "students tunes nothing with Optuna: leave --storage out"),
-        ({"storage": "nonsense", "tunes": True}, "nonsense"),
+        ({"saved_only": True}, "students cannot end early: leave --saved-only out"),
     ],
 )
 def test_mistakes_cost_a_line(options: dict[str, Any], words: str) -> None:
-    given: dict[str, Any] = {"budget": "tiny", "seed": 0, "workers": 0}
-    check_options("students", ("tiny", "default"), **given)
+    StudyOptions().check("students", ("tiny", "default"))
     with pytest.raises(UserError, match=words) as caught:
-        check_options("students", ("tiny", "default"), **{**given, **options})
+        StudyOptions(**options).check("students", ("tiny", "default"))
     assert "\n" not in str(caught.value)
+
+
+def test_a_study_may_tune_and_end_early() -> None:
+    StudyOptions(saved_only=True).check("contest", ("default",), ends_early=True)
+    with pytest.raises(UserError, match="nonsense"):
+        StudyOptions(storage="nonsense").check("contest", ("default",), tunes=True)
 
 
 def test_a_disk_that_would_be_full_is_refused_before_there_is_a_folder(tmp_path: Path) -> None:
@@ -40,7 +45,12 @@ def test_a_disk_that_would_be_full_is_refused_before_there_is_a_folder(tmp_path:
 
 
 def test_a_study_is_named_as_a_command() -> None:
-    assert study_command("bits", "tiny", 3) == (
-        "accerl study run bits --budget tiny --seed 3 --out DIR"
-    )
-    assert "--profile two-core --out" in study_command("room", "tiny", 0, "two-core")
+    tiny = StudyOptions(budget="tiny", seed=3)
+    assert tiny.command("bits") == "accerl study run bits --budget tiny --seed 3 --out DIR"
+    assert "--profile two-core --out" in StudyOptions(profile="two-core").command("room")
+
+
+def test_what_changes_no_run_is_no_setting_of_a_folder() -> None:
+    here, there = StudyOptions(workers=1), StudyOptions(workers=2, cluster="auto", saved_only=True)
+    assert here.settings("room") == there.settings("room")
+    assert here.settings("room") != StudyOptions(seed=1).settings("room")

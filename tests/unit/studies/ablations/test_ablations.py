@@ -31,6 +31,7 @@ from studies.ablations.result import part_rows, run_rows
 from studies.contest.budget import REFERENCE_SEEDS
 from studies.contest.plan import find_instances
 from studies.jobs.inner import StrategyResult
+from studies.options import StudyOptions
 
 INT8 = CompressionSpec(bits=8)
 SMALL = replace(
@@ -142,9 +143,9 @@ def test_a_study_goes_on_and_can_end_early(
 ) -> None:
     monkeypatch.setitem(ablations.BUDGETS, "tiny", replace(SMALL, test_seeds=1))
     with pytest.raises(UserError, match="is complete yet; leave it out"):
-        ablations.run_ablations(tmp_path, budget="tiny", workers=1, saved_only=True)
+        ablations.run_ablations(tmp_path, StudyOptions(budget="tiny", workers=1, saved_only=True))
     assert not list(tmp_path.iterdir()), "no run is made, and nothing written"
-    result = ablations.run_ablations(tmp_path, budget="tiny", workers=1)
+    result = ablations.run_ablations(tmp_path, StudyOptions(budget="tiny", workers=1))
     assert [row["name"] for row in result["parts"]] == [*LEFT_OUT, UNCOMPRESSED]
     assert len(result["runs"]) == 6
     assert all(row["pairs"] == 1 for row in result["parts"])
@@ -157,7 +158,9 @@ def test_a_study_goes_on_and_can_end_early(
     page = (tmp_path / "ablations.html").read_text()
     assert "without predictions" in page
     capsys.readouterr()
-    again = ablations.run_ablations(tmp_path, budget="tiny", workers=1, saved_only=True)
+    again = ablations.run_ablations(
+        tmp_path, StudyOptions(budget="tiny", workers=1, saved_only=True)
+    )
     assert again["parts"] == result["parts"]
     assert again["core_hours"] == result["core_hours"]
     assert "ends early" not in capsys.readouterr().err, "it has all of its seeds"
@@ -165,7 +168,7 @@ def test_a_study_goes_on_and_can_end_early(
     reference = files[REFERENCE_SEEDS[0]]
     reference.unlink()
     with pytest.raises(UserError, match=r"--saved-only: .*seed 200.*leave --saved-only out"):
-        ablations.run_ablations(tmp_path, budget="tiny", workers=1, saved_only=True)
+        ablations.run_ablations(tmp_path, StudyOptions(budget="tiny", workers=1, saved_only=True))
     assert not reference.exists(), "it is not made"
 
 

@@ -18,6 +18,7 @@ from studies.bits.plan import BITS, BUDGETS, FLOAT32
 from studies.bits.result import bits_verdicts, enough_bits, game_result, game_table, tuned_what
 from studies.bits.run import run_bits
 from studies.cli.study import STUDIES
+from studies.options import StudyOptions
 from studies.papers.verdict import FAILS, HOLDS, OPEN
 from studies.study_folder import write_plan
 
@@ -149,7 +150,7 @@ def test_mistakes_cost_a_line_and_leave_nothing(
 ) -> None:
     out = tmp_path / "out"
     with pytest.raises(UserError, match=words):
-        run_bits(out, **{"budget": "tiny", **options})
+        run_bits(out, StudyOptions(**{"budget": "tiny", **options}))
     assert not out.exists()
 
 
@@ -158,10 +159,10 @@ def test_a_full_disk_and_a_folder_of_another_plan_are_refused(
 ) -> None:
     write_plan(tmp_path, {"study": "papers"})
     with pytest.raises(UserError, match="another plan"):
-        run_bits(tmp_path, budget="tiny")
+        run_bits(tmp_path, StudyOptions(budget="tiny"))
     monkeypatch.setattr(bits_run, "FREE_BYTES", 10**18)
     with pytest.raises(UserError, match="MB are free"):
-        run_bits(tmp_path, budget="tiny")
+        run_bits(tmp_path, StudyOptions(budget="tiny"))
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
@@ -171,7 +172,7 @@ def test_policies_are_trained_rounded_and_played_once(
 ) -> None:
     small = replace(TINY, env_steps={"catch": 20_000}, updates=20, episodes=8)
     monkeypatch.setitem(BUDGETS, "tiny", small)
-    result = run_bits(tmp_path, budget="tiny", workers=1)
+    result = run_bits(tmp_path, StudyOptions(budget="tiny", workers=1))
     (game,) = result["games"]
     kl = {(each["how"], each["bits"]): each["kl_nats"] for each in game["rows"]}
     for how in (WEIGHTS, BOTH):
@@ -183,7 +184,7 @@ def test_policies_are_trained_rounded_and_played_once(
         game["engine"]["engine_kl_nats"], rel=0.2
     )
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()}
-    assert run_bits(tmp_path, budget="tiny", workers=1) == result
+    assert run_bits(tmp_path, StudyOptions(budget="tiny", workers=1)) == result
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()} == before
 
 

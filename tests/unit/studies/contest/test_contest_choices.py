@@ -28,6 +28,7 @@ from studies.contest.run import run_contest
 from studies.contest.variants import CONTROLLER
 from studies.jobs.inner import StrategyResult, score
 from studies.jobs.meta_training import TrainedPolicy, first_indicator
+from studies.options import StudyOptions
 
 INSTANCES = [
     Instance(
@@ -118,7 +119,7 @@ def planned(out: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> dict[
 
     monkeypatch.setattr(contest, "add_references", stop)
     with pytest.raises(PlanWrittenError):
-        run_contest(out, **options)
+        run_contest(out, StudyOptions(**options))
     return read_json(out / "plan.json")["plan"]
 
 
@@ -127,7 +128,7 @@ def test_without_a_rival_s_package_nothing_is_begun(
 ) -> None:
     monkeypatch.setattr("controller.comparators.ppo.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"pip install stable-baselines3"):
-        run_contest(tmp_path / "out", budget="default")
+        run_contest(tmp_path / "out", StudyOptions(budget="default"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -167,7 +168,7 @@ def test_a_plan_that_is_refused_leaves_the_machines_as_they_are(
     before = saved.read_text()
     save_profile(replace(edge, name="mine", env_step_us=2.0 * edge.env_step_us), Path(given))
     with pytest.raises(UserError, match="another plan"):
-        run_contest(tmp_path / "out", budget="tiny", profile=given)
+        run_contest(tmp_path / "out", StudyOptions(budget="tiny", profile=given))
     assert saved.read_text() == before
 
 
@@ -193,7 +194,7 @@ def test_a_contest_on_one_machine_is_no_contest_proper(
 )
 def test_a_mistake_claims_no_folder(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message):
-        run_contest(tmp_path / "out", budget="tiny", **options)
+        run_contest(tmp_path / "out", StudyOptions(budget="tiny", **options))
     assert not (tmp_path / "out").exists()
 
 

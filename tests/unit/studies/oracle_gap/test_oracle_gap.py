@@ -20,6 +20,7 @@ from analysis.figures.bench import oracle_gap as gap_figure
 from controller.env.instances import INTERVALS, Instance, make_instance
 from controller.env.references import load_reference
 from studies.jobs.executor import Job, Outcome
+from studies.options import StudyOptions
 from studies.oracle_gap import run as oracle_gap
 from studies.oracle_gap.branching import (
     SWITCHES,
@@ -42,7 +43,7 @@ def instance(env_steps: int = 12 * 576) -> Instance:
 
 
 @contextmanager
-def inline(out: Path, workers: int, *, cluster: str) -> Iterator[Inline]:
+def inline(options: StudyOptions, out: Path) -> Iterator[Inline]:
     yield Inline()
 
 
@@ -114,9 +115,9 @@ def test_the_study_tells_of_every_pair_and_draws_it(
         pairs=(("catch", "paper-1080ti"),), env_steps={"catch": 12 * 576}, seeds={"catch": 2}
     )
     monkeypatch.setattr(oracle_gap, "SPECS", (IDENTITY, NET3))
-    monkeypatch.setattr(oracle_gap, "open_executor", inline)
+    monkeypatch.setattr(StudyOptions, "open_executor", inline)
     monkeypatch.setitem(oracle_gap.BUDGETS, "tiny", budget)
-    result = run_oracle_gap(tmp_path, budget="tiny")
+    result = run_oracle_gap(tmp_path, StudyOptions(budget="tiny"))
     (row,) = result["rows"]
     assert row["split"] == "train"
     assert row["seeds"] == [0, 1]
@@ -129,9 +130,9 @@ def test_the_study_tells_of_every_pair_and_draws_it(
     assert len(row["oracle"]["chosen"]) == 2
     assert (tmp_path / "oracle-gap.json").is_file()
     with pytest.raises(UserError, match="is of seed 0, not 1; choose another --out"):
-        run_oracle_gap(tmp_path, budget="tiny", seed=1)
+        run_oracle_gap(tmp_path, StudyOptions(budget="tiny", seed=1))
     with pytest.raises(UserError, match="is of profile '', not 'edge'; choose another --out"):
-        run_oracle_gap(tmp_path, budget="tiny", profile="edge")
+        run_oracle_gap(tmp_path, StudyOptions(budget="tiny", profile="edge"))
     assert (tmp_path / "oracle-gap.png").read_bytes()[:4] == b"\x89PNG"
     assert {mark["schedule"] for mark in gap_figure(result["rows"]).table} == {
         "no compression",
@@ -162,4 +163,4 @@ def test_the_interval_is_student_s_t_of_paired_differences() -> None:
 )
 def test_mistakes_are_told(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        run_oracle_gap(tmp_path, **fields)
+        run_oracle_gap(tmp_path, StudyOptions(**fields))

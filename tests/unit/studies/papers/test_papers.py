@@ -21,6 +21,7 @@ from studies.cli.study import STUDIES
 from studies.jobs.executor import Outcome
 from studies.learning.interval import mean_interval
 from studies.learning.job import LearningJob, described
+from studies.options import StudyOptions
 from studies.papers.figure import PAPER, PaperFigure, PaperRun
 from studies.papers.figures.fig1 import PUBLISHED_MS, saved_in_turn, saved_overlapped, time_split
 from studies.papers.figures.table6 import InferRows, inference_table
@@ -230,19 +231,19 @@ def test_a_table_of_inference_stands_beside_the_papers() -> None:
     ],
 )
 def test_mistakes_cost_a_line_and_leave_nothing(
-    tmp_path: Path, options: dict[str, object], words: str
+    tmp_path: Path, options: dict[str, Any], words: str
 ) -> None:
     out = tmp_path / "out"
     with pytest.raises(UserError, match=words):
-        run_papers(out, names=("fig8",), **{"budget": "tiny", **options})  # pyright: ignore[reportArgumentType]
+        run_papers(out, StudyOptions(**{"budget": "tiny", **options}), names=("fig8",))
     assert not out.exists()
 
 
 def test_a_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
-    run_papers(tmp_path, names=("fig1",), budget="tiny")
+    run_papers(tmp_path, StudyOptions(budget="tiny"), names=("fig1",))
     assert (tmp_path / "fig1-split.png").read_bytes()[1:4] == b"PNG"
     with pytest.raises(UserError, match="another plan"):
-        run_papers(tmp_path, names=("fig1",), budget="tiny", seed=1)
+        run_papers(tmp_path, StudyOptions(budget="tiny", seed=1), names=("fig1",))
 
 
 @pytest.mark.parametrize("count", [7, 100, 149, 150, 151])
@@ -259,12 +260,12 @@ def test_a_page_of_somebody_elses_is_not_overwritten(tmp_path: Path) -> None:
     page = tmp_path / "README.md"
     page.write_text("my own notes\n")
     with pytest.raises(UserError, match="would be lost"):
-        run_papers(tmp_path, names=("fig1",), budget="tiny")
+        run_papers(tmp_path, StudyOptions(budget="tiny"), names=("fig1",))
     assert [*tmp_path.iterdir()] == [page]
 
 
 def test_a_page_that_a_full_disk_refused_can_be_written_again(tmp_path: Path) -> None:
-    run_papers(tmp_path, names=("fig1",), budget="tiny")
+    run_papers(tmp_path, StudyOptions(budget="tiny"), names=("fig1",))
     page = tmp_path / PAGE
     whole = page.read_text()
     (tmp_path / f".{PAGE}.{os.getpid()}.tmp").symlink_to("/dev/full")
@@ -272,7 +273,7 @@ def test_a_page_that_a_full_disk_refused_can_be_written_again(tmp_path: Path) ->
         write_page(tmp_path)
     assert page.read_text() == whole
     page.write_text("")  # as programs leave it that write in place
-    run_papers(tmp_path, names=("fig1",), budget="tiny")
+    run_papers(tmp_path, StudyOptions(budget="tiny"), names=("fig1",))
     assert page.read_text() == whole
 
 
@@ -294,7 +295,7 @@ def test_an_interrupted_figure_shows_all_that_was_made_before(tmp_path: Path) ->
 
     executor: Any = Interrupted()
     with pytest.raises(KeyboardInterrupt):
-        _run(tmp_path, executor, figure, "default", 0, "")
+        _run(tmp_path, executor, figure, StudyOptions())
     found = json.loads((tmp_path / "fig12.json").read_text())
     assert found["runs_made"] == len(saved) > 0
     assert found["runs"] == len(figure.jobs())
@@ -315,20 +316,20 @@ def test_what_is_saved_can_be_shown_alone(tmp_path: Path) -> None:
             return [Outcome(key="", result=curve(1.0), cpu_seconds=0.0, git_revision="0123abc")]
 
     executor: Any = Executor()
-    found = _run(tmp_path, executor, figure, "default", 0, "", saved_only=True)
+    found = _run(tmp_path, executor, figure, StudyOptions(saved_only=True))
     assert found["runs_made"] == 1
     assert found["runs_by"] == {"0123abc": 1}
 
 
 @pytest.mark.slow
 def test_a_figure_is_made_for_real_and_not_made_twice(tmp_path: Path) -> None:
-    result = run_papers(tmp_path, names=("fig10",), budget="tiny")["fig10"]
+    result = run_papers(tmp_path, StudyOptions(budget="tiny"), names=("fig10",))["fig10"]
     assert {line["label"] for line in result["panels"][0]["machines"][PAPER]["lines"]} == {
         "Original", "pruned 50%",
     }  # fmt: skip
     assert len(result["verdicts"]) == 2
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()}
-    assert run_papers(tmp_path, names=("fig10",), budget="tiny")["fig10"] == result
+    assert run_papers(tmp_path, StudyOptions(budget="tiny"), names=("fig10",))["fig10"] == result
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()} == before
 
 

@@ -24,6 +24,7 @@ from studies.contest.study import strategy_job
 from studies.core_seconds import CoreSeconds
 from studies.jobs.executor import Outcome
 from studies.jobs.inner import StrategyResult, build_strategy
+from studies.options import StudyOptions
 from studies.room import run as room
 from studies.room import tuned
 from studies.room.cells import (
@@ -305,7 +306,7 @@ def test_mistakes_are_refused_before_anything_runs(
     tmp_path: Path, changes: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(UserError, match=text):
-        run_room(tmp_path / "r", **{"budget": "tiny", **changes})
+        run_room(tmp_path / "r", StudyOptions(**{"budget": "tiny", **changes}))
     assert not (tmp_path / "r" / "jobs").exists()
 
 
@@ -331,7 +332,7 @@ def test_a_study_measures_the_room_and_goes_on_where_it_was(
     monkeypatch.setattr(tuned, "HALVING", ((1, 0), (1, 2)))
     monkeypatch.setattr(tuned, "TWO_PHASES", (0.5,))
     monkeypatch.setattr(tuned, "THREE_PHASES", ())
-    result = run_room(tmp_path, budget="tiny", workers=1)
+    result = run_room(tmp_path, StudyOptions(budget="tiny", workers=1))
     assert result == read_json(tmp_path / "room.json")
     assert (tmp_path / "room.html").is_file()
     assert (tmp_path / "room-catch.png").read_bytes()[1:4] == b"PNG"
@@ -353,10 +354,10 @@ def test_a_study_measures_the_room_and_goes_on_where_it_was(
     ]
     jobs = sorted((tmp_path / "jobs").iterdir())
     before = [path.stat().st_mtime_ns for path in jobs]
-    assert run_room(tmp_path, budget="tiny", workers=1) == result
+    assert run_room(tmp_path, StudyOptions(budget="tiny", workers=1)) == result
     assert [path.stat().st_mtime_ns for path in jobs] == before
     with pytest.raises(UserError, match="other settings"):
-        run_room(tmp_path, budget="tiny", seed=1)
+        run_room(tmp_path, StudyOptions(budget="tiny", seed=1))
 
 
 def test_learners_act_with_their_own_network_and_with_smaller_ones() -> None:

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from analysis.figures.studies.students import learning_figures
 from analysis.figures.theme import render_svg
 from studies.learning.curve import LearningCurve, Ratios, reached
 from studies.learning.job import EPISODES, INTERVALS, LearningJob
+from studies.options import StudyOptions
 from studies.students.fleet import ASSUMED, fleet_worth
 from studies.students.plan import CORRECTORS, NET3, STUDENTS, Case, Start, acting
 from studies.students.run import _job, run_learning_study
@@ -190,7 +192,7 @@ def test_a_study_compares_draws_and_goes_on_where_it_was(
         start=Start(score=-0.9, env_steps=20_000, profile="paper-1080ti"),
     )
     monkeypatch.setitem(STUDENTS, "tiny", (case,))  # pyright: ignore[reportArgumentType]
-    result = run_learning_study(tmp_path, name="students", budget="tiny", workers=1)
+    result = run_learning_study(tmp_path, StudyOptions(budget="tiny", workers=1), name="students")
     fp32, int8 = result["cases"][0]["variants"]
     assert fp32["to_score"][0]["env_steps_ratio"] == 1.0
     assert int8["seeds"] == 1
@@ -200,7 +202,10 @@ def test_a_study_compares_draws_and_goes_on_where_it_was(
     assert (tmp_path / "students-scores.png").read_bytes()[1:4] == b"PNG"
     jobs = sorted((tmp_path / "jobs").iterdir())
     before = [path.stat().st_mtime_ns for path in jobs]
-    assert run_learning_study(tmp_path, name="students", budget="tiny", workers=1) == result
+    assert (
+        run_learning_study(tmp_path, StudyOptions(budget="tiny", workers=1), name="students")
+        == result
+    )
     assert [path.stat().st_mtime_ns for path in jobs] == before
 
 
@@ -236,11 +241,11 @@ def test_a_run_of_one_sample_is_a_point() -> None:
     ],
 )
 def test_mistakes_are_refused_before_anything_runs(
-    tmp_path: Path, changes: dict[str, object], text: str
+    tmp_path: Path, changes: dict[str, Any], text: str
 ) -> None:
-    given = {"name": "students", "budget": "tiny", **changes}
+    options = StudyOptions(**{"budget": "tiny", **changes})
     with pytest.raises(UserError, match=text):
-        run_learning_study(tmp_path / "s", **given)  # pyright: ignore[reportArgumentType]
+        run_learning_study(tmp_path / "s", options, name="students")
     assert not (tmp_path / "s" / "jobs").exists()
 
 
