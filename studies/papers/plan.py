@@ -43,7 +43,7 @@ MINATAR_STEPS_PER_CORE_SECOND = 7_000.0
 SHORT_ENV_STEPS, SHORT_SEEDS, ONE_GAME_SEEDS = 500_000, 3, 5
 """more seeds where one game alone must carry a claim"""
 FASTER: Mapping[str, str] = {"learner.precision": "auto", "compression.distill_precision": "auto"}
-"""settings of short runs: bfloat16 where there are instructions for it"""
+"""settings of short runs: bfloat16 where that is faster"""
 
 
 def at_budget(figure: PaperFigure, budget: str) -> PaperFigure:

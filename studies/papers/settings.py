@@ -83,7 +83,7 @@ def _values(config: RunConfig) -> list[str]:
     admitted = "at once"
     if distil.admit_kl_nats:
         admitted = f"once their KL is below {distil.admit_kl_nats:g} nats"
-    precise = "bfloat16 where the machine has instructions for it"
+    precise = "bfloat16 where that is faster on the machine"
     distillers = most_sharers(FIGURES[EXAMPLE].num_distillers, distil.distill_updates)
     return [
         str(learner.unroll),
