@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from accerl.errors import UserError
 from accerl.records import fingerprint, make_out_dir, versions, write_json
 from accerl.runtime.latency.profiles import load_profile
-from analysis import formats
 from controller.env.instances import Instance, num_actions
 from studies.ablations.plan import BUDGETS, Part, find_parts, make_plan
 from studies.ablations.result import Runs, part_rows, run_rows
@@ -148,25 +145,13 @@ def _show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
     from analysis.figures.export import write_pngs
     from analysis.figures.studies.ablations import ablation_figures  # brings Altair
     from analysis.render.html import write_ablations_report
+    from analysis.render.terminal import rich_table
+    from analysis.report.studies.ablations import parts_table
 
     write_json(out / RESULT, result)
-    console.print(parts_table(result))
+    console.print(rich_table(parts_table(result["parts"])))
     pictures = write_pngs(ablation_figures(result), out)
     page = write_ablations_report(out, out / "ablations.html")
     for path in (out / RESULT, page, *pictures):
         say(f"wrote {path}")
     return result
-
-
-def parts_table(result: Mapping[str, Any]) -> Table:
-    """Return every part's seconds over those of the whole, for the terminal."""
-    table = Table("", "Seconds to target / whole", "95% interval", "Decided alike", "Missed")
-    for row in result["parts"]:
-        table.add_row(
-            row["label"],
-            f"{row['ratio']:.2f}",
-            formats.interval(row["low"], row["high"]),
-            f"{row['alike']} of {row['pairs']}",
-            f"{row['missed']} (whole: {row['missed_whole']})",
-        )
-    return table

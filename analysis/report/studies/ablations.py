@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis import formats
 from analysis.figures.studies.ablations import ablation_figures
-from analysis.report.blocks import Block, Code, Section, Text, section
+from analysis.report.blocks import Block, Code, Section, Text, listing, section
 from analysis.report.table import Cell, Table, count, estimate, fixed, number
 
 ABLATIONS = "ablations.json"
@@ -16,7 +16,12 @@ ABLATIONS = "ablations.json"
 def ablation_sections(result: Mapping[str, Any]) -> list[Section]:
     """Return the sections of an ablations.json."""
     parts = result["parts"]
-    blocks: list[Block | None] = [*ablation_figures(result), _main(parts), _by(parts)]
+    blocks: list[Block | None] = [
+        *ablation_figures(result),
+        parts_table(parts),
+        listing([f"{row['label']}: {row['what']}" for row in parts]),
+        _by(parts),
+    ]
     seeds = result["seeds"]
     how: list[Block | None] = [
         Text(
@@ -45,11 +50,11 @@ def _early(result: Mapping[str, Any]) -> str:
     return f", {made} of {planned} planned ones: it ended early" if made < planned else ""
 
 
-def _main(parts: list[Mapping[str, Any]]) -> Table:
+def parts_table(parts: Sequence[Mapping[str, Any]]) -> Table:
+    """Return every part's seconds over those of the whole, and its final return."""
     rows = tuple(
         (
             Cell(row["label"]),
-            Cell(row["what"]),
             *estimate(row),
             fixed(row["final"]["difference"]),
             Cell(formats.interval(row["final"]["low"], row["final"]["high"])),
@@ -61,7 +66,7 @@ def _main(parts: list[Mapping[str, Any]]) -> Table:
         for row in parts
     )
     columns = (
-        "", "That is", "#Seconds / whole", "95% interval", "#Final return, difference",
+        "", "#Seconds / whole", "95% interval", "#Final return, difference",
         "95% interval", "#Decided alike", "#Independent pairs", "#Missed", "#Whole missed",
     )  # fmt: skip
     return Table("Seconds to target and final return without each part", columns, rows)

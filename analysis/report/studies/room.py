@@ -16,12 +16,18 @@ from analysis.records.load import EVENTS
 from analysis.report.blocks import Block, Code, Section, Text, fold, listing, section
 from analysis.report.cost import in_words
 from analysis.report.provenance import provenance_tables
+from analysis.report.studies.room_tables import (
+    COLUMNS,
+    choices_table,
+    families_table,
+    gain_cells,
+    groups_table,
+    strategies_table,
+    unseen_table,
+)
 from analysis.report.table import Cell, Table, count, number
 
 FILES = ("room.json", "plan.json")
-COLUMNS = ("#Gain", "#95% interval")
-TUNED = ("#Tuning runs", "#Best of (sets)", "#Tuned on (instances)")
-UNKNOWN = {"ratio": None, "low": None, "high": None}
 CHOSEN = (
     "Intervals are about the specs that were chosen on other seeds: that still others would choose "
     "differently is not in them."
@@ -34,11 +40,8 @@ LEAST_SHARE = 0.005
 """of the time, that a spec is named for"""
 WORST = 4
 """instances on which a strategy is slower than no compression that are named"""
-MISSED = "#Runs that missed a target"
 FINALS = "Final return: share of the way from random play to long runs without compression"
-UNSEEN = "Gain of choices that know the machine, and nothing of the game but its KL"
 SCALES = "How far the games are learned, and how well one measurement of J tells"
-FAMILIES = "Seconds to target of no compression over each spec's (env steps likewise)"
 
 
 def room_sections(
@@ -59,7 +62,7 @@ def room_sections(
             "Matrix",
             "Which spec is how far from the fastest, game by game.",
             [
-                _families(result),
+                families_table(result),
                 _finals(result),
                 *(heat_map(result["means"], game) for game in values_of(result["means"], "game")),
             ],
@@ -69,7 +72,7 @@ def room_sections(
         section(
             "Rules and schedules",
             "What changes its spec during a run, tuned on other seeds.",
-            _strategy_blocks(result["strategies"]),
+            _strategy_blocks(result),
             FILES,
             empty="Nothing was tuned in this budget.",
         ),
@@ -157,46 +160,15 @@ def _answer(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:
             f"reported, would claim {result['room']['naive'] - 1.0:+.1%}."
         ),
         gains(result),
-        _groups(result),
+        groups_table(result),
         Text(note, "small") if (note := parts_note(result["room"])) else None,
         Text(CHOSEN, "small"),
-        _choices(result),
+        choices_table(result),
         *_unseen(result),
         _targets(result),
         _scales(result),
     ]
     return section("Answer", plan["question"], blocks, FILES)
-
-
-def _groups(result: Mapping[str, Any]) -> Table:
-    rows = tuple(
-        (
-            Cell(row["name"]),
-            *gain_cells(row),
-            *gain_cells(row["speed"]),
-            *gain_cells(row["fidelity"]),
-            count(row["instances"]),
-            count(row["pairs"]),
-        )
-        for row in ({"name": "in all", **result["room"]}, *result["groups"])
-    )
-    columns = ("Group", *COLUMNS, "#Speed", "#95% interval", "#Fidelity", "#95% interval")
-    return Table("Room by group", (*columns, "#Instances", "#Pairs"), rows)
-
-
-def _families(result: Mapping[str, Any]) -> Table:
-    specs = tuple(result["families"][0]["seconds"])
-    rows = tuple(
-        (
-            Cell(row["family"]),
-            *(number(row["seconds"].get(spec), worth_cell(row, spec)) for spec in specs),
-            count(row["instances"]),
-            number(row.get("missed"), formats.percent(row.get("missed"))),
-        )
-        for row in result["families"]
-    )
-    columns = ("Machines", *(f"#{spec}" for spec in specs), "#Instances", MISSED)
-    return Table(FAMILIES, columns, rows)
 
 
 def _finals(result: Mapping[str, Any]) -> Table | None:
@@ -242,38 +214,30 @@ def _scales(result: Mapping[str, Any]) -> Table | None:
     return Table(SCALES, (*columns, "#Error of one J, of the way between"), rows)
 
 
-def _choices(result: Mapping[str, Any]) -> Table:
-    rows = tuple((Cell(n), *gain_cells(each)) for n, each in result["room"]["choices"].items())
-    return Table("Gain over one spec for all, by what is known", ("Choice", *COLUMNS), rows)
-
-
 def _unseen(result: Mapping[str, Any]) -> list[Block | None]:
     """What a controller can know that comes to a game for the first time, and what it is worth."""
-    found = result.get("unseen")  # an earlier version wrote it
+    found = result.get("unseen")
     if not found:
         return []
-    rows = tuple(
-        (Cell(row["name"]), *gain_cells(row["over_single"]), *gain_cells(row["over_elsewhere"]))
-        for row in found
-    )
-    columns = ("Choice", *COLUMNS, "#Over the one for other games", "#95% interval")
     filled = max(row["filled"] for row in found)
     note = (
         "Each spec's cost in env steps and the price of KL are those that suit the other games, "
         f"on other seeds. Of runs that were stopped, at most {filled:.0%} of a choice's, seconds "
         "are filled in."
     )
-    return [Table(UNSEEN, columns, rows), Text(note, "small")]
+    return [unseen_table(result), Text(note, "small")]
 
 
-def _strategy_blocks(strategies: Sequence[Mapping[str, Any]]) -> list[Block | None]:
+def _strategy_blocks(result: Mapping[str, Any]) -> list[Block | None]:
     """What each takes less than other choices, in all, by its parts, and what it decided for."""
+    strategies = result["strategies"]
     if not strategies:
         return []
     whole = [row for row in strategies if "by" in row]  # an earlier version wrote the others
     return [
-        _strategies(strategies),
+        strategies_table(result),
         listing([f"{row['label']}: {beside(row)}" for row in whole]),
+        fold(_tuned(strategies)),
         *(fold(_by_part(row)) for row in whole),
     ]
 
@@ -308,14 +272,10 @@ def _by_part(row: Mapping[str, Any]) -> Table:
     return Table(f"Gain of {row['label']} by part, without intervals", columns, rows)
 
 
-def _strategies(strategies: Sequence[Mapping[str, Any]]) -> Table:
+def _tuned(strategies: Sequence[Mapping[str, Any]]) -> Table:
     rows = tuple(
         (
             Cell(row["label"]),
-            *gain_cells(row["over_single"]),
-            *gain_cells(row.get("over_elsewhere", UNKNOWN)),  # an earlier version wrote it
-            *gain_cells(row["over_virtual"]),
-            count(row["pairs"]),
             count(row["inner_runs"]),
             count(row["sets"]),
             count(len(row["tuned_on"])),
@@ -323,9 +283,8 @@ def _strategies(strategies: Sequence[Mapping[str, Any]]) -> Table:
         )
         for row in strategies
     )
-    others = ("#Over the one for other games", "#95% interval", "#Over the virtual best")
-    columns = ("Strategy", *COLUMNS, *others, "#95% interval", "#Pairs")
-    return Table("Gain over one spec for all", (*columns, *TUNED, "Found"), rows)
+    columns = ("Strategy", "#Tuning runs", "#Best of (sets)", "#Tuned on (instances)", "Found")
+    return Table("What tuning found", columns, rows)
 
 
 def _plan(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:
@@ -356,13 +315,6 @@ def _plan(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:
     return section("Plan", "What was fixed before the first run.", blocks, FILES)
 
 
-def worth_cell(row: Mapping[str, Any], spec: str) -> str:
-    """Return a spec's worth in a row of `comparison.families.by_family`: seconds (env steps)."""
-    if spec not in row["seconds"]:
-        return formats.NOTHING
-    return f"{row['seconds'][spec]:.2f} ({formats.fixed(row['env_steps'][spec])})"
-
-
 def parts_note(room: Mapping[str, Any]) -> str | None:
     """Return from how many runs speed and fidelity are, where some had not made any env step."""
     known = room.get("parts_pairs", room["pairs"])
@@ -372,9 +324,3 @@ def parts_note(room: Mapping[str, Any]) -> str | None:
         f"Speed and fidelity are those of {known} of {formats.counted(room['pairs'], 'run')}: in "
         "the others a spec had not made a single env step by the horizon."
     )
-
-
-def gain_cells(found: Mapping[str, Any]) -> tuple[Cell, Cell]:
-    """Return the cells of a gain and of its interval, in percent."""
-    text, bounds = formats.gain(found["ratio"], found["low"], found["high"])
-    return number(found["ratio"], text), Cell(bounds)

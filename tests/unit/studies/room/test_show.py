@@ -20,7 +20,8 @@ from analysis.comparison.room.unseen import SPEED
 from analysis.figures.studies.room import gains, heat_map, room_figures
 from analysis.formats import gain_with_interval
 from analysis.report.blocks import Text
-from analysis.report.studies.room import SCALES, UNSEEN, _events, beside, parts_note, worth_cell
+from analysis.report.studies.room import SCALES, _events, beside, parts_note
+from analysis.report.studies.room_tables import UNSEEN, worth_cell
 from controller.env.instances import Instance
 from studies.cli.report import Report
 from studies.jobs.inner import StrategyResult
