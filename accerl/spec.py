@@ -115,6 +115,11 @@ class CompressionSpec:
         return StudentKey(self.student, self.sparsity)
 
     @property
+    def undistilled(self) -> CompressionSpec:
+        """The learner's own network in the same bits and graph: it acts while a student waits."""
+        return CompressionSpec(bits=self.bits, graph=self.graph)
+
+    @property
     def size_rank(self) -> float:
         """Place in the network's family, 0 for the largest; your own counts as middle."""
         for family in (STUDENTS, IMPALA_NETWORKS):

@@ -72,7 +72,7 @@ def check_run(
         check_students(strategy, config)
     _check_networks(config, specs)
     if profile is not None:
-        check_times(strategy, times_of_run(profile, config), config.runtime.num_envs)
+        check_times(strategy, times_of_run(profile, config), config)
 
 
 def _check_networks(config: RunConfig, specs: Sequence[CompressionSpec]) -> None:

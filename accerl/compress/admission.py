@@ -94,9 +94,8 @@ class Admission:
         That is one of what acted last, or the learner's own network in the bits and graph of
         `spec`.
         """
-        own = CompressionSpec(bits=spec.bits, graph=spec.graph)
         milder = [other for other in self._acted if other.mildness < spec.mildness]
-        return max([own, *milder], key=lambda other: other.mildness)
+        return max([spec.undistilled, *milder], key=lambda other: other.mildness)
 
     def acted(self, specs: Iterable[CompressionSpec]) -> None:
         """Note what a publication holds."""

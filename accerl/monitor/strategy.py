@@ -198,19 +198,26 @@ def check_students(strategy: Strategy, config: RunConfig) -> None:
             find_own("network", spec.student, "mynets:small")
 
 
-def check_times(strategy: Strategy, times: LatencyProfile, num_envs: int) -> None:
+def check_times(strategy: Strategy, times: LatencyProfile, config: RunConfig) -> None:
     """Refuse a strategy that may act with a spec that a virtual clock has no times for.
 
     Args:
         strategy: that knows the run: what chooses from what can act has left out the others.
         times: that charge the clock, as the run sees them.
-        num_envs: states in a batch.
+        config: of the run.
 
     Raises:
-        UserError: it may.
+        UserError: it may, or something may act while a student waits (`compress/admission.py`).
     """
     for spec in specs_of(strategy):
-        times.infer_seconds(spec, num_envs)
+        times.infer_seconds(spec, config.runtime.num_envs)
+        waits = spec.student_key is not None and config.compression.admit_kl_nats > 0.0
+        if waits and not times.has(spec.undistilled):
+            raise UserError(
+                f"latency profile {times.name!r} has no times for {spec.undistilled.label!r}, "
+                f"which acts while {spec.label!r} waits; measure both (`accerl profile measure "
+                "--specs`), or set compression.admit_kl_nats to 0"
+            )
 
 
 def overrule(strategy: Strategy, decision: Decision) -> None:

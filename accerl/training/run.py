@@ -144,7 +144,7 @@ def run_training(
     times = (recorded_machine(out) if resume else None) or times
     check_startable(config, strategy, parts, indicators, profile or times)
     if profile is not None:
-        check_times(strategy, times_of_run(profile, config), config.runtime.num_envs)
+        check_times(strategy, times_of_run(profile, config), config)
     identity = run_identity(config, strategy, strategy_name, profile, parts, strategy_params)
     if resume:
         check_resumable(config, out, identity)

@@ -81,8 +81,8 @@ def measure_game(
         config: of the run.
         base: what they are added to; None: they are all that the profile holds.
         name: what to call it.
-        specs: what to time acting with, beside no compression; none: all of `standard_specs` that
-            can be made of the network.
+        specs: what to time acting with, beside no compression and what acts while students wait;
+            none: all of `standard_specs` that can be made of the network.
         repeats: see `measure_profile`.
         on_progress: see `measure_profile`.
 
@@ -105,7 +105,8 @@ def measure_game(
     networks = family[family.index(network) :] if network in family else (network, *family[1:])
     for spec in specs:
         Decision.of(spec).check_students(network)
-    given = [*dict.fromkeys((IDENTITY, *specs))] if specs else []
+    waiting = (spec.undistilled for spec in specs if spec.student_key is not None)
+    given = [*dict.fromkeys((IDENTITY, *specs, *waiting))] if specs else []
     acting = ("original", *networks[1:])
     times = measure_profile(
         name,

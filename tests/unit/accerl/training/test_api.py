@@ -6,6 +6,7 @@ import re
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +32,11 @@ from accerl import (
 )
 from accerl.envs import CatchEnvs, make_envs
 from accerl.errors import UserError
+from accerl.monitor.strategy import check_times
 from accerl.networks.policy_net import ObservationSpec, make_policy
+from accerl.presets import load_preset
 from accerl.records import read_json
+from accerl.runtime.latency.profiles import load_profile
 from accerl.training.saved_policy import evaluate_checkpoint
 from tests.fixtures.controllers.made_bundles import make_bundle
 from tests.fixtures.own_games import own
@@ -160,6 +164,17 @@ def test_a_spec_without_times_is_refused_before_the_run_begins(tmp_path: Path) -
         with pytest.raises(UserError, match="has no times for 'original rank 25% INT8'"):
             accerl.train("catch", strategy=strategy, seconds=0.5, out=tmp_path / "run", **SHORT)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_acts_while_a_student_waits_needs_times_too() -> None:
+    times, student = load_profile("paper-1080ti"), CompressionSpec(student="net3", bits=8)
+    rows = tuple(row for row in times.specs if row.spec in (CompressionSpec(), student))
+    narrow, config = replace(times, specs=rows), load_preset("catch")
+    waits = replace(config, compression=replace(config.compression, admit_kl_nats=0.5))
+    check_times(FixedStrategy(student), narrow, config)
+    check_times(FixedStrategy(student), times, waits)
+    with pytest.raises(UserError, match="no times for 'original INT8', which acts while 'net3 INT"):
+        check_times(FixedStrategy(student), narrow, waits)
 
 
 def states(count: int) -> np.ndarray:
