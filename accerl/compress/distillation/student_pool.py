@@ -112,8 +112,9 @@ class StudentPool:
         """Do `updates` more updates of a network towards `policy`.
 
         Before that, the network begins anew if it is time to look and a new copy of the learner is
-        closer to it. With no updates, nothing but the creation of the network is charged. What
-        another process trains goes on from there, and is what acts until that one is as far.
+        closer to it. With no updates, nothing but the creation of the network is charged. If
+        another process trained it, training goes on here from its weights; its copy acts until
+        there are as many updates here.
 
         Args:
             key: which.
@@ -129,7 +130,7 @@ class StudentPool:
         if updates:
             if (received := self._received.pop(key, None)) is not None:
                 self.adopt(received.entry(key), policy)
-            self._renew(key, policy, states)
+            self._renew(key, policy, states, version)
             self._trainers[key].update(source, policy, updates, version=version)
         return updates + self._owed.pop(key, 0)
 
@@ -190,7 +191,7 @@ class StudentPool:
         self._owed[key] = self._owed.get(key, 0) + cost
         return net
 
-    def _renew(self, key: StudentKey, policy: Policy, states: np.ndarray) -> None:
+    def _renew(self, key: StudentKey, policy: Policy, states: np.ndarray, version: int) -> None:
         """Put a new copy of the learner in the place of a network that has fallen behind it."""
         method, trainer = self.config.begin_method, self._trainers[key]
         # Each copy that was refused doubles the time until the next: they are not cheap.
@@ -206,7 +207,7 @@ class StudentPool:
         now, then = self._beginnings.kl_nats(policy, [trainer.net, fresh], states)
         if then < (1.0 - method.renew_margin) * now:
             self._trainers[key] = self._trainer(fresh, policy, generator)
-            self._trainers[key].continue_from(trainer)
+            self._trainers[key].continue_from(trainer, version)
         else:
             trainer.refused += 1
 

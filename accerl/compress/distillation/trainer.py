@@ -233,8 +233,14 @@ class StudentTrainer:
         self._trained.load_state_dict(weights)
         self._is_behind = self._trained is not self._net
 
-    def continue_from(self, other: StudentTrainer) -> None:
-        """Count on from the trainer of a network that the own one takes the place of."""
+    def continue_from(self, other: StudentTrainer, version: int) -> None:
+        """Count on from the trainer of a network that a new copy takes the place of.
+
+        Args:
+            other: that trainer.
+            version: learner updates of the policy that the own network is a copy of.
+        """
+        self._followed = version
         self.updates = self.looked = self._begun = self._synchronised = other.updates
         self.generation = other.generation + 1
         self.kl_nats = other.kl_nats

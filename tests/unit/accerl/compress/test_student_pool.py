@@ -150,10 +150,12 @@ def test_a_network_begins_anew_when_the_learner_has_left_it_behind(key: StudentK
     assert pool.generation(key) == 0
     another(learner, 1)
     before = kl(learner, pool.network(key, learner, obs))
-    pool.train(key, learner, FixedStates(obs), 4, 0, obs)
+    pool.train(key, learner, FixedStates(obs), 4, 5, obs)
     assert pool.generation(key) == 1
     assert kl(learner, pool.network(key, learner, obs)) < 0.5 * before
-    assert pool.state_dict()["distillers"][0]["state"]["updates"] == 16
+    trained = pool.state_dict()["distillers"][0]["state"]
+    assert trained["updates"] == 16
+    assert trained["followed"] == 5  # the learner that it was copied from
 
 
 def test_a_network_that_is_closer_than_a_new_copy_stays_and_is_looked_at_less_often() -> None:
