@@ -104,6 +104,25 @@ def test_a_stuck_distiller_holds_a_snapshot_up_for_some_seconds_only(
         pool.close()
 
 
+def test_a_distiller_that_rests_says_what_it_has_made_and_goes_on_with_the_next_update() -> None:
+    worker, board = DeafWorker(), Board(64)
+    pool = distillers.DistillerPool([distillers.DistillerProcess(worker, board)], 0)
+    try:
+        pool.after_update([NET3], lambda: None)
+        pool.rest()
+        pool.rest()
+        pool.ask_state()
+        pool.after_update([NET3], lambda: None)
+        first, rests, asked, again = worker.sent
+        assert isinstance(first, Distil)
+        assert isinstance(rests, Distil)
+        assert isinstance(asked, AskState)
+        assert isinstance(again, Distil)
+        assert (bool(first.charges), rests.charges, again) == (True, (), first)
+    finally:
+        pool.close()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_two_distillers_keep_two_students_and_survive_their_deaths() -> None:

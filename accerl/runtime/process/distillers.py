@@ -37,6 +37,8 @@ class DistillerProcess:
         self.board = board
         self.charges: tuple[Charge, ...] = ()
         """what it was told to distil"""
+        self.has_worked = False
+        """whether it may hold more than it has said"""
         self.wants_weights = True
         """whether it has read the learner's weights since they were last shown, or never"""
 
@@ -89,8 +91,15 @@ class DistillerPool:
             if charges:
                 each.wants_weights = False
             if charges != each.charges:
-                each.charges = charges
+                each.charges, each.has_worked = charges, True
                 each.worker.send(Distil(charges))
+
+    def rest(self) -> None:
+        """Have all end with the piece that they are at, until the learner's next update."""
+        for each in self.distillers:
+            if each.charges and each.worker.ready:
+                each.charges = ()
+                each.worker.send(Distil(()))
 
     def handle(self, worker: Worker, message: Message, known: dict[str, Any]) -> None:
         """Take a message of a distiller.
@@ -106,10 +115,11 @@ class DistillerPool:
             case Hello():
                 worker.send(State(self.led.start_state(index, known)))
             case Ready():
-                distiller.charges = ()
+                distiller.charges, distiller.has_worked = (), False
             case Distilled():
                 distiller.wants_weights = True
             case State(state):
+                distiller.has_worked = bool(distiller.charges)
                 self.led.take(index, state)
 
     def died(self, worker: Worker) -> str:
@@ -119,9 +129,9 @@ class DistillerPool:
         return self.led.died(index)
 
     def ask_state(self) -> None:
-        """Ask all that distil for their state; they answer between two pieces."""
+        """Ask all that have distilled for their state; they answer between two pieces."""
         for index, distiller in enumerate(self.distillers):
-            if distiller.charges and distiller.worker.ready and not self.led.is_asked(index):
+            if distiller.has_worked and distiller.worker.ready and not self.led.is_asked(index):
                 self.led.ask(index)
                 distiller.worker.send(AskState())
 

@@ -84,8 +84,8 @@ class RemotePublishing:
         self._mailbox = blocks.mailbox
         self._found = -1  # number of the last publication that was looked for there
 
-    def tag(self, publication: int, spec_index: int) -> Tag:
-        """Return what acted in a rollout, by the two numbers of its header.
+    def tag(self, publication: int, spec_index: int) -> Tag | None:
+        """Return what acted in a rollout, see `PublicationOrders.tag`.
 
         Actors may be done with it before its delivery arrives; then the mailbox says what they
         found there, which need not be what was ordered.
@@ -115,6 +115,18 @@ class RemotePublishing:
         if charges != self._charges and self.worker.ready:
             self._charges, self._worked = charges, True
             self.worker.send(Distil(charges))
+
+    def rest(self) -> None:
+        """Have nobody distil without a limit until the learner's next update.
+
+        For while the run's clock stands still: what is limited ends by itself.
+        """
+        if self._config.distill_updates:
+            return
+        self.pool.rest()
+        if self._charges and self.worker.ready:
+            self._charges = ()
+            self.worker.send(Distil(()))
 
     def publish(self) -> None:
         """Order a publication of the learner's weights, if the compressor has nothing to do."""
