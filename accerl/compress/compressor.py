@@ -278,12 +278,8 @@ class Compressor:
         except CannotCompressError:
             return self.build(CompressionSpec(graph="eager"), policy, version)
 
-    def students(self, specs: Iterable[CompressionSpec]) -> list[dict[str, Any]]:
-        """Return the networks that were distilled here for `specs`, for `take_students`."""
-        return self._pool.send(spec.student_key for spec in specs)
-
     def take_students(self, students: Iterable[Mapping[str, Any]]) -> None:
-        """Act from now on with students that another process distils, see `students`."""
+        """Act from now on with students that another process distils, see `StudentPool.send`."""
         self._pool.receive(students)
 
     def student_kl_nats(self, spec: CompressionSpec, policy: Policy) -> float | None:

@@ -85,7 +85,8 @@ class ParallelRun(ABC, Generic[W]):
         on_gpu = self.learner.device.type != "cpu"
         self._wiring = wiring = Wiring.of(runtime, on_gpu=on_gpu)
         each = wiring.slots_each(runtime.queue_rollouts)
-        self._slots = Slots(wiring.actors, each, holds_back=runtime.hold_back)
+        most = config.conditions.most_actors(wiring.actors)
+        self._slots = Slots(most, each, holds_back=runtime.hold_back, present=wiring.actors)
         self._shape = RolloutShape(
             unroll=config.learner.unroll,
             num_envs=runtime.num_envs,
@@ -166,8 +167,8 @@ class ParallelRun(ABC, Generic[W]):
     def _rollout(self, slot: int) -> Rollout:
         """Return what is in a slot."""
 
-    def _tag(self, slot: int, rollout: Rollout) -> Tag:
-        """Return what acted in a slot's rollout."""
+    def _tag(self, slot: int, rollout: Rollout) -> Tag | None:
+        """Return what acted in a slot's rollout; None where that was too long ago to be known."""
         return self.orders.tag(rollout.publication, rollout.spec_index)
 
     @abstractmethod
@@ -298,9 +299,7 @@ class ParallelRun(ABC, Generic[W]):
         behind = self._slots.waiting
         before = perf_counter()
         rollout = self._rollout(slot)
-        try:
-            tag = self._tag(slot, rollout)
-        except KeyError:  # begun so many publications ago that nobody knows what acted
+        if (tag := self._tag(slot, rollout)) is None:
             self._slots.done(slot)
             self._done(slot)
             return
@@ -344,7 +343,6 @@ class ParallelRun(ABC, Generic[W]):
             raise RuntimeError("a run on the real clock can only be restored before it advances")
         self.now = snapshot["now"]
         self.learner.load_state_dict(snapshot["learner"])
-        self._safeguard.keep(snapshot["learner"])
         self._safeguard.set_back_at = snapshot["set_back_at"]
         self.publishing.load_state_dict(snapshot["publishing"])
         self.recorder.load_state_dict(snapshot["recorder"])

@@ -34,10 +34,6 @@ class Safeguard:
         self._good = self._learner.state_dict(gradients=self._gradients)
         return self._good
 
-    def keep(self, state: dict[str, Any]) -> None:
-        """Remember another state of the learner to go back to."""
-        self._good = state
-
     def update(self, rollout: Rollout, *, seconds: float) -> UpdateStats | None:
         """Update the learner; None if that failed and it was set back: the rollout is spent.
 

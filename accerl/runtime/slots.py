@@ -89,7 +89,7 @@ class Slots:
     def lend(self, actor: int) -> list[int]:
         """Free -> filling: hand out all slots that this actor may fill now.
 
-        That is its share of the limit, and one more while there is room.
+        That is what is left of its share of the limit, or one if nothing is, while there is room.
         """
         here = max(self._actors - len(self._away), 1)
         share = self.limit // here - len(self.of(actor, SlotState.FILLING))

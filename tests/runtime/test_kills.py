@@ -56,6 +56,7 @@ def shoot(kills: int, config: RunConfig, seed: int) -> Killer:
         published = run._blocks.mailbox.get()
         tag = run.orders.tag(published.number, 0)
         assert run.orders.decision is not None
+        assert tag is not None
         assert (tag.spec,) == run.orders.decision.specs
         assert published.artifacts[0].version == tag.version
         return killer

@@ -35,7 +35,7 @@ from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.process.wire import PeerGoneError
 from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.run import Snapshot
-from accerl.runtime.slots import Slots, SlotState
+from accerl.runtime.slots import SlotState
 from accerl.runtime.stuck import Watch
 from accerl.spec import Decision
 
@@ -76,9 +76,6 @@ class ProcessRun(ParallelRun[Worker]):
         self._disturbances = Disturbances(conditions, wiring.actors)
         self._begun: dict[str, set[int]] = {}
         """slots, by actor, of what it had begun before it left"""
-        self._slots = Slots(
-            actors, self._slots.each, holds_back=config.runtime.hold_back, present=wiring.actors
-        )
         need = shared_bytes(config, policy, self._shape, len(self._slots), wiring.distillers)
         require_shared_memory("what processes share", need, "compression.distill_states")
         self._pipe: ShapedPipe | None = None
@@ -193,7 +190,7 @@ class ProcessRun(ParallelRun[Worker]):
     def _rollout(self, slot: int) -> Rollout:
         return self._slab[slot]
 
-    def _tag(self, slot: int, rollout: Rollout) -> Tag:
+    def _tag(self, slot: int, rollout: Rollout) -> Tag | None:
         return self.publishing.tag(rollout.publication, rollout.spec_index)
 
     def _learn(self, slot: int, rollout: Rollout, seconds: float) -> UpdateStats | None:
@@ -298,6 +295,7 @@ class ProcessRun(ParallelRun[Worker]):
         evaluator = self._evaluator
         if evaluator is None:
             return None
+        self.publishing.rest()
         while self.publishing.reading:
             self._wait_for_news()
         self._blocks.weights.put(self.learner.updates, self.learner.policy)

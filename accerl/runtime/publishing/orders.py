@@ -211,17 +211,13 @@ class PublicationOrders:
         artifacts = publication.artifacts
         self._tags[publication.number] = tuple(Tag(a.spec, a.version) for a in artifacts)
 
-    def tag(self, publication: int, spec_index: int) -> Tag:
+    def tag(self, publication: int, spec_index: int) -> Tag | None:
         """Return what acted in a rollout, by the two numbers of its header.
 
-        Raises:
-            KeyError: more publications have been ordered since than are remembered.
+        None where more publications have been ordered since than are remembered.
         """
-        return self._tags[publication][spec_index]
-
-    def known_tag(self, publication: int, spec_index: int) -> Tag | None:
-        """Return the same; None where too many publications have been ordered since."""
-        return self.tag(publication, spec_index) if publication in self._tags else None
+        tags = self._tags.get(publication)
+        return None if tags is None else tags[spec_index]
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything needed to go on bit-exactly."""

@@ -132,11 +132,11 @@ class RayRun(ParallelRun[RayWorker]):
     def _rollout(self, slot: int) -> Rollout:
         return unpack(self._rollouts[slot][1].arrays, self._shape.observation)
 
-    def _tag(self, slot: int, rollout: Rollout) -> Tag:
+    def _tag(self, slot: int, rollout: Rollout) -> Tag | None:
         # Actors may be done with what was published before the learner hears what it was, which
         # need not be what was ordered; and its delivery never comes if the compressor dies.
         booked, acted = super()._tag(slot, rollout), self._rollouts[slot][1].acted
-        return booked if booked.spec == acted.spec else acted
+        return acted if booked is not None and booked.spec != acted.spec else booked
 
     def _learn(self, slot: int, rollout: Rollout, seconds: float) -> UpdateStats | None:
         return self._safeguard.update(rollout, seconds=seconds)

@@ -59,6 +59,7 @@ class SerialRun:
         torch.set_num_threads(runtime.learner_threads)
         keep_freed_memory()
         wiring = clock.wiring(runtime)
+        names = wiring.process_names(config.conditions)  # before there is anything to close
         generator = torch_generator(config.seed, Role.LEARNER)
         most = config.conditions.most_actors(wiring.actors)
         self._actors = [ModelledActor.of(config, index) for index in range(most)]
@@ -93,7 +94,6 @@ class SerialRun:
         self.evaluator = Evaluator(config.game, runtime.eval_episodes, config.env)
         self.num_actions = envs.num_actions
         self.recorder = IntervalRecorder(envs.num_actions, times_itself=real)
-        names = wiring.process_names(config.conditions)
         self.servers = Servers(names, wiring.cores, config.conditions, wiring.gpu_core)
         self._wiring = wiring
         self._uplinks = Uplinks(self.servers, wiring.hosts)
@@ -240,7 +240,7 @@ class SerialRun:
         """
         rollout = self._rollouts[slot]
         self._learned = False
-        if (tag := self.orders.known_tag(rollout.publication, rollout.spec_index)) is None:
+        if (tag := self.orders.tag(rollout.publication, rollout.spec_index)) is None:
             return
         lag = self.learner.updates - tag.version
         stats = self._safeguard.update(rollout, seconds=self.now)
@@ -314,10 +314,11 @@ class SerialRun:
         load_seconds = self._load_newest(modelled.actor)
         rollout = self._rollouts[slot]
         modelled.actor.collect(rollout)
-        spec = self.orders.tag(rollout.publication, rollout.spec_index).spec
+        tag = self.orders.tag(rollout.publication, rollout.spec_index)
+        assert tag is not None  # it has just been loaded
         steps, envs = rollout.action.shape
         measured = ActSeconds(*map(float, rollout.header[ACTING_SECONDS]))
-        rollout.header[ACTING_SECONDS] = charged = self.clock.act(spec, steps, envs, measured)
+        rollout.header[ACTING_SECONDS] = charged = self.clock.act(tag.spec, steps, envs, measured)
         if not self._measures:
             rollout.header[CORE_SECONDS] = sum(charged)
         modelled.filling, modelled.charged = slot, load_seconds + sum(charged)
@@ -377,7 +378,6 @@ class SerialRun:
         self._started, self._present = snapshot["started"], snapshot["present"]
         self.servers.load_state_dict(snapshot["servers"])
         self.learner.load_state_dict(snapshot["learner"])
-        self._safeguard.keep(snapshot["learner"])
         self._task, self._slot = snapshot["task"], snapshot["slot"]
         self._learned, self._fill = snapshot["learned"], snapshot["fill"]
         self._safeguard.set_back_at = snapshot["set_back_at"]

@@ -186,7 +186,7 @@ def test_a_network_that_began_anew_is_calibrated_anew() -> None:
         compressor.distill(learner, [PRUNED])
         spec = CompressionSpec(sparsity=0.5, bits=8)
         artifact = compressor.build(spec, learner, index)
-        (entry,) = compressor.students([spec])
+        (entry,) = compressor.pool.send([spec.student_key])
         widths.add(tuple(entry["network"]["hidden"]))
         generations.append(entry["generation"])
         assert kl_to(learner, artifact, states()).mean() < 0.5

@@ -211,7 +211,7 @@ def test_a_run_compresses_it_and_goes_on_from_its_state(spec: CompressionSpec) -
     other = compressor()
     other.load_state_dict(made.state_dict())
     third = compressor()
-    third.take_students(made.students([spec]))
+    third.take_students(made.pool.send([spec.student_key]))
     assert made.student_kl_nats(spec, policy) == third.student_kl_nats(spec, policy)
     assert other.build(spec, policy, 2).payload == made.build(spec, policy, 2).payload
 

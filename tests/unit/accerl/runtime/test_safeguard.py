@@ -52,7 +52,7 @@ def test_a_diverged_learner_is_set_back_once(capsys: pytest.CaptureFixture[str])
     safeguard = Safeguard(learner)
     assert safeguard.update(make_rollout(0), seconds=0.0) is not None
     good = weights(learner)
-    safeguard.keep(learner.state_dict())
+    safeguard.take()
     for seed in (1, 2):
         assert safeguard.update(make_rollout(seed), seconds=1.0) is not None
 
