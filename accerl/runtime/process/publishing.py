@@ -47,8 +47,10 @@ class RemotePublishing:
     One publication is under way at most. Whatever the learner would like to have published
     meanwhile waits for its next update: nothing queues, so what is published is never older than
     one publication. Students, their optimisers and the recorded states live in that process. This
-    one keeps their last `state_dict`, taken at every snapshot: a compressor that takes the place of
-    one that was killed goes on from there, and loses what was distilled since.
+    one keeps their last `state_dict`: a compressor that takes the place of one that was killed goes
+    on from there, and loses what was distilled since. It is asked for at every snapshot, which does
+    not wait for a publication that is under way, as the clock stands still: then the state comes
+    after that one, and the snapshot holds the one before.
     """
 
     def __init__(
@@ -74,6 +76,8 @@ class RemotePublishing:
         self._known_update = 0
         self._worked = False  # whether the process may hold more than `_known`
         self._asked = False  # whether its state is on its way
+        self._asks_next = False  # whether it is asked for its state once it is idle
+        self._has_told = False  # whether it has ever said what it holds
         self._charges: tuple[Charge, ...] = ()  # what it was told to distil
         self._wants_weights = True  # whether it has read the learner's since they were last shown
         self._order: Order | None = None
@@ -162,7 +166,7 @@ class RemotePublishing:
             case Taken():
                 self._returned()
             case State(state):
-                self._known, self._asked = state, False
+                self._known, self._asked, self._has_told = state, False, True
                 self._known_update = self._learner.updates
             case Distilled():
                 self._wants_weights = True
@@ -175,12 +179,14 @@ class RemotePublishing:
                 self.idle = True
                 self._recorder.add_seconds("compress", shadow.seconds)
                 self.orders.book_shadow(shadow, self._recorder)
+        if self.idle and self._asks_next:
+            self._ask()
 
     def died(self, worker: Worker) -> str:
         """The compressor's process has ended, or a distiller's; return what was done about it."""
         if worker is not self.worker:
             return self.pool.died(worker)
-        self.idle, self._worked, self._asked = False, False, False
+        self.idle, self._worked, self._asked, self._asks_next = False, False, False, False
         self._wants_weights = True
         self._returned()
         if self._order is not None:
@@ -209,11 +215,17 @@ class RemotePublishing:
         return not self._asked and self.pool.led.is_known
 
     def ask_state(self) -> None:
-        """Ask the processes for their state, which they send when their work is done."""
+        """Ask the processes for their state; the compressor later, if it is at a publication."""
         if self._worked and self.worker.ready and not self._asked:
-            self._asked = True
-            self.worker.send(AskState())
+            if self.idle or not self._has_told:
+                self._ask()
+            else:
+                self._asks_next = True
         self.pool.ask_state()
+
+    def _ask(self) -> None:
+        self._asked, self._asks_next = True, False
+        self.worker.send(AskState())
 
     @property
     def workers(self) -> list[Worker]:
@@ -229,6 +241,8 @@ class RemotePublishing:
         self._known, self._known_update = state["compressor"], self._learner.updates
         self.pool.led.lead(entry["student"] for entry in self._known["distillers"])
         self.orders.load_state_dict(state["orders"])
+        if self.orders.is_under_way:
+            self.orders.lost()
 
 
 def make_publishing(

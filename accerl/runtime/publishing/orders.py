@@ -183,6 +183,11 @@ class PublicationOrders:
         self._asked_at = {spec: self._asked_at.get(spec, now) for spec in missing}
         return taken
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the last order was not delivered yet."""
+        return self._last_ordered != self._current
+
     def lost(self) -> None:
         """The last order will not be delivered, or nobody will say so: order again soon."""
         self._last_update -= self.publish_every

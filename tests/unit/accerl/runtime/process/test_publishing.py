@@ -127,6 +127,36 @@ def test_nothing_queues_while_work_is_under_way(room: Room, remote: Remote) -> N
     assert remote.orders.end_interval() > 0.0
 
 
+def test_a_snapshot_does_not_wait_for_a_publication_that_is_under_way(
+    room: Room, remote: Remote
+) -> None:
+    """While one is taken the clock stands still: it would be made for nothing."""
+    remote.orders.request(Decision.of(NET3))
+    remote.after_update(room.update())
+    remote.ask_state()
+    assert not remote.is_known  # it has never said what it holds
+    remote.take(Taken, Done, State)
+    assert remote.is_known
+    told = remote.state_dict()["compressor"]
+    room.update()
+    remote.after_update(room.update())
+    assert not remote.idle
+    remote.ask_state()
+    assert remote.is_known
+    snapshot = remote.state_dict()
+    assert pack(snapshot["compressor"]) == pack(told)
+    remote.take(Taken, Done)
+    assert not remote.is_known  # it is asked now, before anything else
+    remote.take(State)
+    assert remote.is_known
+    assert pack(remote.state_dict()["compressor"]) != pack(told)
+    resumed = Remote(room, publish_every=100)
+    resumed.load_state_dict(snapshot)
+    assert resumed.orders.last_ordered == 0  # nobody is to wait for what does not come
+    assert not resumed.orders.is_under_way
+    assert snapshot["orders"]["last_ordered"] == 1
+
+
 def test_distilling_goes_on_without_orders_as_far_as_an_update_allows(room: Room) -> None:
     remote = Remote(room, publish_every=100)
     remote.thread.start()
