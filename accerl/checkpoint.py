@@ -18,7 +18,7 @@ from safetensors.torch import save as save_tensors
 from accerl.errors import UserError
 from accerl.records import read_json, write_json
 
-FORMAT = 2
+FORMAT = 3
 _TENSOR, _ARRAY = "$tensor", "$array"
 
 

@@ -301,7 +301,7 @@ class Compressor:
         """Return copies of everything that an exact resume needs, as a plain tree."""
         return {
             **self._pool.state_dict(),
-            "ring": self.states.copy(),
+            "calibration": self.states.copy(),
             "next": self._next,
             "memories": [
                 {"student": None if key is None else list(key), "rank": rank, **memory.state_dict()}
@@ -316,22 +316,22 @@ class Compressor:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Become the compressor that `state` was taken from (built with the same config)."""
-        ring = np.asarray(state["ring"])
-        self._calibration[: len(ring)] = ring
-        self._filled = len(ring)
+        states = np.asarray(state["calibration"])
+        self._calibration[: len(states)] = states
+        self._filled = len(states)
         self._next = int(state["next"])
         self._checked = set(map(CompressionSpec.from_json, state["checked"]))
         self._refused = {CompressionSpec.from_json(spec): why for spec, why in state["refused"]}
         self.admission.load_state_dict(state["admission"])
         good = state["last_good"]
         self._last_good = None if good is None else CompressionSpec.from_json(good)
-        before, latest = state.get("published", (0, 0))
+        before, latest = state["published"]
         self._published = int(before), int(latest)
         self._memories = {}
         for entry in state["memories"]:
             named = entry["student"]
             key = None if named is None else StudentKey(*named)
-            number, version = int(entry.get("network", -1)), int(entry.get("version", 0))
+            number, version = int(entry["network"]), int(entry["version"])
             memory = ChainMemory.of(float(entry["rank"]), self.config, number, version)
             memory.load_state_dict(entry)
             self._memories[key, float(entry["rank"])] = memory

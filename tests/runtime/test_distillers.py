@@ -132,13 +132,13 @@ def test_two_distillers_keep_two_students_and_survive_their_deaths() -> None:
         killer = Killer(run)
         killer.recover()
         known = run.snapshot()["publishing"]["compressor"]
-        before = {tuple(e["student"]): e["state"]["updates"] for e in known["distillers"]}
+        before = {tuple(e["student"]): e["state"]["updates"] for e in known["students"]}
         assert set(before) == {("net2", 0.0), ("net3", 0.0)}
         for worker in [worker for worker in run.workers if worker.role == "distiller"]:
             killer.strike(worker)
         killer.recover()
         known = run.snapshot()["publishing"]["compressor"]
-        after = {tuple(e["student"]): e["state"]["updates"] for e in known["distillers"]}
+        after = {tuple(e["student"]): e["state"]["updates"] for e in known["students"]}
         assert all(after[key] > before[key] for key in before)
         killer.check()
         assert {spec for r in killer.reports for spec in r.student_kl_nats} == {NET2, NET3}

@@ -111,7 +111,7 @@ def test_a_compressor_goes_on_with_the_students_that_were_last_known() -> None:
         killer = Killer(run)
         killer.recover()
         known = run.snapshot()["publishing"]["compressor"]
-        (distiller,) = known["distillers"]
+        (distiller,) = known["students"]
         assert distiller["state"]["updates"] > 0
         (worker,) = (worker for worker in run.workers if worker.role == "compressor")
         killer.strike(worker)
@@ -120,7 +120,7 @@ def test_a_compressor_goes_on_with_the_students_that_were_last_known() -> None:
         killer.recover()
         later = run.snapshot()["publishing"]["compressor"]
         # Its Adam counts on: the student was not made anew.
-        assert later["distillers"][0]["state"]["updates"] > distiller["state"]["updates"]
+        assert later["students"][0]["state"]["updates"] > distiller["state"]["updates"]
         assert later["version"] > known["version"]
     finally:
         run.close()

@@ -266,7 +266,7 @@ def test_distillers_share_students_and_survive_their_deaths(
     config = replace(config, compression=compression, ray=RayConfig(actor_cpus=0.5))
 
     def updates(run: RayRun) -> dict[str, int]:
-        known = run.snapshot()["publishing"]["compressor"]["distillers"]
+        known = run.snapshot()["publishing"]["compressor"]["students"]
         return {entry["student"][0]: entry["state"]["updates"] for entry in known}
 
     def add_up(run: RayRun) -> bool:

@@ -252,7 +252,7 @@ class StudentPool:
         return {
             "seed": self._seed,
             "learner": self._learner,
-            "distillers": [
+            "students": [
                 {
                     **_entry(key, trainer),
                     "state": trainer.state_dict(),
@@ -275,7 +275,7 @@ class StudentPool:
         self._learner = state["learner"]
         if self._learner is not None:
             learner = self._rebuild(self._learner)
-            for entry in state["distillers"]:
+            for entry in state["students"]:
                 net = self._rebuild(entry["network"])
                 trainer = self._trainer(net, learner, torch.Generator())
                 trainer.load_state_dict(entry["state"])

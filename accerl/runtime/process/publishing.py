@@ -239,7 +239,7 @@ class RemotePublishing:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state returned by `state_dict`; only before the process starts."""
         self._known, self._known_update = state["compressor"], self._learner.updates
-        self.pool.led.lead(entry["student"] for entry in self._known["distillers"])
+        self.pool.led.lead(entry["student"] for entry in self._known["students"])
         self.orders.load_state_dict(state["orders"])
         if self.orders.is_under_way:
             self.orders.lost()

@@ -40,14 +40,14 @@ class LedStudents:
             known: the compressor's `state_dict`.
         """
         own, state = self.charges.keys(index), self.merged(known)
-        led = [entry for entry in state["distillers"] if StudentKey(*entry["student"]) in own]
-        return {**state, "distillers": led}
+        led = [entry for entry in state["students"] if StudentKey(*entry["student"]) in own]
+        return {**state, "students": led}
 
     def merged(self, known: Mapping[str, Any]) -> dict[str, Any]:
         """Return the compressor's `state_dict` with what distillers know better."""
-        entries = {StudentKey(*entry["student"]): entry for entry in known["distillers"]}
+        entries = {StudentKey(*entry["student"]): entry for entry in known["students"]}
         learner = known["learner"] or self._learner
-        return {**known, "learner": learner, "distillers": [*(entries | self._known).values()]}
+        return {**known, "learner": learner, "students": [*(entries | self._known).values()]}
 
     def is_asked(self, index: int) -> bool:
         """Whether a distiller's state is on its way."""
@@ -59,7 +59,7 @@ class LedStudents:
 
     def take(self, index: int, state: Mapping[str, Any]) -> None:
         """A distiller has sent its state."""
-        found = {StudentKey(*entry["student"]): entry for entry in state["distillers"]}
+        found = {StudentKey(*entry["student"]): entry for entry in state["students"]}
         own = self.charges.keys(index)
         self._known |= {key: found[key] for key in own if key in found}
         self._learner = state["learner"] or self._learner

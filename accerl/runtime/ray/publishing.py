@@ -231,6 +231,6 @@ class RayPublishing:
         """Go on from a state returned by `state_dict`; only before the compressor starts."""
         self._known = {name: state[name] for name in ("compressor", "ring")}
         self._known_update = self._learner.updates
-        entries = self._known["compressor"]["distillers"]
+        entries = self._known["compressor"]["students"]
         self.distillers.led.lead(entry["student"] for entry in entries)
         self.orders.load_state_dict(state["orders"])

@@ -314,7 +314,7 @@ def test_pruning_follows_the_configuration() -> None:
             logits, _ = learner(torch.from_numpy(states()))
             logits.square().sum().backward()
         built[gradients] = compressor.build(CompressionSpec(sparsity=0.3), learner, 0)
-        (entry,) = compressor.state_dict()["distillers"]
+        (entry,) = compressor.state_dict()["students"]
         assert entry["network"]["hidden"] == [88, 88]  # 0.7 of 128, in eights
     # Before anything was learned there is no gradient, and the norm stands in.
     assert built[False].payload != built[True].payload

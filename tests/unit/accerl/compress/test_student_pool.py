@@ -75,7 +75,7 @@ def test_a_resumed_pool_knows_how_often_it_began(key: StudentKey) -> None:
     learner, pool, resumed = make_learner(), make_pool(), make_pool()
     pool.network(key, learner, states())
     state = pool.state_dict()
-    state["distillers"][0]["generation"] = 3
+    state["students"][0]["generation"] = 3
     resumed.load_state_dict(state)
     assert resumed.generation(key) == 3
     assert resumed.send([key])[0]["generation"] == 3
@@ -153,7 +153,7 @@ def test_a_network_begins_anew_when_the_learner_has_left_it_behind(key: StudentK
     pool.train(key, learner, FixedStates(obs), 4, 5, obs)
     assert pool.generation(key) == 1
     assert kl(learner, pool.network(key, learner, obs)) < 0.5 * before
-    trained = pool.state_dict()["distillers"][0]["state"]
+    trained = pool.state_dict()["students"][0]["state"]
     assert trained["updates"] == 16
     assert trained["followed"] == 5  # the learner that it was copied from
 

@@ -50,7 +50,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_student_that_acts_no_more_is_loaded_as_it_was_saved(left: Path) -> None:
-    (entry,) = saved_run(left)["publishing"]["compressor"]["distillers"]
+    (entry,) = saved_run(left)["publishing"]["compressor"]["students"]
     policy = accerl.load_policy(left, NET3)
     student = rebuild(entry["network"], policy.observation, num_actions=3)
     student.load_state_dict(entry["state"]["student"])
