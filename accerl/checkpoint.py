@@ -16,7 +16,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from accerl.errors import UserError
-from accerl.records import read_json, write_json
+from accerl.records import json_hash, plain, read_json, write_json
 
 FORMAT = 3
 _TENSOR, _ARRAY = "$tensor", "$array"
@@ -38,26 +38,36 @@ def save_checkpoint(path: Path, tree: dict[str, Any]) -> None:
     try:
         for stale in path.parent.glob(f".{path.name}.*.tmp"):  # a killed process left it
             shutil.rmtree(stale, ignore_errors=True)
-        temporary.mkdir(parents=True)
+        if not path.parent.is_dir():
+            raise UserError(f"{path.parent} was moved or deleted meanwhile; nothing more is kept")
+        temporary.mkdir()
         data = save_tensors(tensors)
         with (temporary / "tensors.safetensors").open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        digest = hashlib.sha256(data).hexdigest()
-        write_json(temporary / "state.json", {"format": FORMAT, "sha256": digest, "tree": skeleton})
+        state = {"format": FORMAT, "sha256": _digest(data, skeleton), "tree": skeleton}
+        write_json(temporary / "state.json", state)
         if path.exists():  # otherwise the old one is all there is, until the next line
             shutil.rmtree(old, ignore_errors=True)
             path.rename(old)
         temporary.rename(path)
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
+        kept = " (the last checkpoint is kept)" if has_checkpoint(path) else ""
         raise UserError(
             f"cannot write the checkpoint {path}: {error.strerror or error}; "
-            "free some space or choose another --out (the last checkpoint is kept)"
+            f"free some space or choose another --out{kept}"
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _digest(tensors: bytes, skeleton: dict[str, Any]) -> str:
+    """Return the SHA-256 of all that a checkpoint holds."""
+    found = hashlib.sha256(tensors)
+    found.update(json_hash(plain(skeleton)).encode())
+    return found.hexdigest()
 
 
 def has_checkpoint(path: Path) -> bool:
@@ -103,15 +113,15 @@ def _read(path: Path) -> dict[str, Any]:
     state = read_json(folder / "state.json")
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise UserError(f"{folder}: not a checkpoint of format {FORMAT}; start the run anew")
-    if not {"sha256", "tree"} <= state.keys():
-        raise UserError(f"{folder}: state.json was cut off or altered; start the run anew")
     try:
         data = (folder / "tensors.safetensors").read_bytes()
-        if hashlib.sha256(data).hexdigest() != state["sha256"]:
-            raise UserError(f"{folder}: tensors.safetensors was cut off or altered; start anew")
+        if state.get("sha256") != _digest(data, state.get("tree", {})):
+            raise UserError(f"{folder} was cut off or altered; start the run anew")
         tensors = load_tensors(data)
     except (OSError, SafetensorError) as error:
-        raise UserError(f"{folder}: tensors.safetensors cannot be read ({error})") from error
+        raise UserError(
+            f"{folder}: tensors.safetensors cannot be read ({error}); start the run anew"
+        ) from error
     return _unflatten(state["tree"], tensors)
 
 

@@ -94,7 +94,16 @@ def _as_python(value: Any) -> Any:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file atomically: readers see the old file or the new one, never a part."""
+    """Write a file atomically: readers see the old file or the new one, never a part.
+
+    A link stays one: what it leads to is written.
+
+    Raises:
+        UserError: there is something else than a file, such as a folder or a device.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is no file that can be replaced; give another name")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -116,7 +125,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text())
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; is its name spelled right?") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(
             f"{path} is not valid JSON: {first_line(error)}; was it cut off or edited?"
         ) from error
@@ -167,7 +176,7 @@ def _disk_errors(file: Path) -> Iterator[None]:
     except OSError as error:
         raise UserError(
             f"cannot write {file}: {error.strerror or error}; free some space, then --resume goes "
-            "on from the last checkpoint"
+            "on from the last checkpoint, if there is one"
         ) from error
 
 
@@ -192,6 +201,8 @@ class RunWriter:
     def append(self, report: IntervalReport) -> None:
         """Add one interval to metrics.jsonl."""
         line = json.dumps(report.to_json(), sort_keys=True, default=_as_python)
+        if not _is_at(self.path / METRICS, self._file):
+            raise UserError(f"{self.path} was moved or deleted meanwhile; the run ends")
         with _disk_errors(self.path / METRICS):
             self._file.write(f"{line}\n")
             self._file.flush()

@@ -21,6 +21,8 @@ RECORDED = ("strategy", "strategy_params", "shield", "profile_hash", "own_parts"
 """what the config.json of a run says besides its configuration"""
 _PRINTED = ("fingerprint", "versions")
 """what --print-config --json says besides the configuration"""
+LARGEST = 2**32 - 1
+"""of whole numbers, among them seeds"""
 _OPTIONS = ("seconds", "seed", "network", "start", "events")
 """of the command line, which are no settings"""
 
@@ -57,9 +59,9 @@ def read_file(path: Path, game: str) -> tuple[dict[str, Any], dict[str, Any]]:
         UserError: it cannot be read, has unknown entries, or is for another game.
     """
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin files with a mark
         data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"--config {path}: {first_line(error)}") from error
     if not isinstance(data, dict):
         raise UserError(f"--config {path}: an object such as --print-config prints is needed")
@@ -211,6 +213,8 @@ def _fit(value: Any, kind: Any, where: str) -> Any:
             return tuple(words)
         raise TypeError
     value = value.item() if isinstance(value, np.generic) else value
+    if type(value) is int and abs(value) > LARGEST:
+        raise UserError(f"{where}: numbers are at most {LARGEST:,}, got {value}")
     for allowed in get_args(kind) or (kind,):
         if isinstance(value, dict) and isinstance(allowed, type) and is_dataclass(allowed):
             _check_names(allowed, value, where)

@@ -32,7 +32,17 @@ from analysis.render.fitting import FittingTable
 # In a file or a pipe there is no window to fit into, unless COLUMNS says how wide it is: keep every
 # table row on one line.
 FILE_COLUMNS = 150
-console = Console(
+
+
+class _Console(Console):
+    """Leaves it to the command line what happens where nobody reads any more."""
+
+    def on_broken_pipe(self) -> None:
+        """Called where a BrokenPipeError was caught."""
+        raise BrokenPipeError
+
+
+console = _Console(
     stderr=True,
     highlight=False,
     width=None if sys.stderr.isatty() or "COLUMNS" in os.environ else FILE_COLUMNS,

@@ -189,7 +189,7 @@ def _fastest_first(config: RunConfig) -> tuple[CompressionSpec, ...]:
     profile = clock_profile(config) or load_profile(this_machine())
     times = times_of_game(profile, config)
     is_real = config.runtime.clock == "real"
-    if is_real and config.network not in (times.network, *times.small_learner_us):
+    if is_real and not times.knows(config.network):
         raise UserError(
             f"strategy {AdviseKLCapStrategy.name}: nobody measured how fast {config.network} "
             f"learns and acts on this machine; measure it with {_measuring(config)}"

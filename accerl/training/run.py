@@ -213,8 +213,7 @@ def known_times(config: RunConfig, profile: LatencyProfile | None) -> LatencyPro
     times = as_wired(times_of_game(profile or load_profile(this_machine()), config), config)
     # Where only one of both has a GPU that learns, they have nothing in common.
     alike = config.runtime.clock == "virtual" or times.on_gpu == learns_on_gpu(config)
-    knows = alike and config.network in (times.network, *times.small_learner_us)
-    return times.for_network(config.network) if knows else None
+    return times.for_network(config.network) if alike and times.knows(config.network) else None
 
 
 def check_startable(

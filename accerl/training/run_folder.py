@@ -45,6 +45,8 @@ def read_config(path: Path) -> RunConfig:
     if not (path / CONFIG).is_file():
         raise UserError(not_a_run(path, CONFIG))
     data = read_json(path / CONFIG)
+    if not isinstance(data, dict):
+        raise UserError(f"{path / CONFIG} holds no configuration; was it edited?")
     return RunConfig.from_json({key: value for key, value in data.items() if key not in RECORDED})
 
 
@@ -81,9 +83,12 @@ def seconds_finished(config: RunConfig, path: Path) -> float | None:
 
 def _summary(path: Path) -> dict[str, Any]:
     try:
-        return dict(read_json(path / SUMMARY))
+        summary = read_json(path / SUMMARY)
     except UserError as error:
         raise UserError(f"{error} Delete it: --resume writes it anew") from error
+    if not isinstance(summary, dict):
+        raise UserError(f"{path / SUMMARY} holds no summary; delete it: --resume writes it anew")
+    return summary
 
 
 def holds_run(path: Path) -> bool:
@@ -134,6 +139,8 @@ def check_free(path: Path, advice: str = "give another --out") -> None:
     Raises:
         UserError: with what it holds, and `advice`.
     """
+    if holds_run(path) and not has_checkpoint(path / CHECKPOINT) and not _is_held(path):
+        raise UserError(f"{path} holds a run that cannot go on; delete it, or give another folder")
     if holds_run(path) or (path.is_dir() and _is_held(path)):
         raise UserError(f"{path} already holds a run; {advice}")
     if not is_free(path):

@@ -105,6 +105,8 @@ class Trainer(ABC, Generic[P]):
         Raises:
             UserError: what was played is not usable, or the checkpoint is of another training.
         """
+        if checkpoint is not None:
+            checkpoint.parent.mkdir(parents=True, exist_ok=True)
         if checkpoint is not None and has_checkpoint(checkpoint):
             self.restore(load_checkpoint(checkpoint))
         while self.iteration < iterations:

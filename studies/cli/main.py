@@ -9,6 +9,8 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
 
 from accerl.errors import GameError, UserError, did_you_mean
 
@@ -78,6 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     It is 141 where what reads the output has gone, as `accerl --help | head` may do.
     """
+    _open_streams()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -94,6 +97,10 @@ def run(arguments: list[str]) -> int:
         if isinstance(error, GameError) and not error.saved:
             print(error.details, end="", file=sys.stderr)  # there was no folder to write it to
         print(f"accerl: {error}", file=sys.stderr)
+        return 2
+    except MemoryError as error:
+        what = f" ({error})" if str(error) else ""
+        print(f"accerl: there is too little memory{what}; ask for less", file=sys.stderr)
         return 2
     except (FloatingPointError, OSError) as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
@@ -145,9 +152,29 @@ def _call(name: str, arguments: list[str]) -> None:
     out = getattr(command, "out", None)
     if out is not None and command.writes:
         check_writable(out)
-    result = command.execute()
+    with _only_json() if command.json else nullcontext():
+        try:
+            result = command.execute()
+        except SystemExit as error:  # a reader that has gone is a BrokenPipeError, see `progress`
+            raise UserError(
+                f"code of your own has called sys.exit({error.code!r}); have it raise an error"
+            ) from error
     if command.json:
         print(json.dumps(plain(made_here(result))))
+
+
+@contextmanager
+def _only_json() -> Iterator[None]:
+    """Have what a user's own code prints, here or in other processes, go to standard error."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _help(group: str) -> None:
@@ -161,11 +188,20 @@ def _help(group: str) -> None:
 def _nobody_reads() -> bool:
     """Return whether what reads the output has gone; if so, what is left of it is thrown away."""
     output = select.poll()
-    output.register(sys.stdout, select.POLLERR)
-    if not output.poll(0):
-        return False
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return True
+    for stream in (sys.stdout, sys.stderr):
+        output.register(stream, select.POLLERR)
+    gone = [number for number, _ in output.poll(0)]
+    for number in gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+    return bool(gone)
+
+
+def _open_streams() -> None:
+    """Open what the shell has closed: nobody reads there, and what is printed is thrown away."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+            setattr(sys, name, os.fdopen(number, "w"))
 
 
 def _interrupt(*_: object) -> None:

@@ -176,7 +176,7 @@ class LatencyProfile(JsonFields):
 
         def strangeness(times: LatencyProfile) -> tuple[bool, int, float, bool]:
             shape = times.observation or PIXELS
-            knows = network in (times.network, *times.small_learner_us)
+            knows = times.knows(network)
             if observation is None:
                 return times.game != game, 0, float(not knows), times is not self
             size = abs(math.log(math.prod(shape) / math.prod(observation)))
@@ -187,6 +187,11 @@ class LatencyProfile(JsonFields):
         wiring = {name: getattr(self, name) for name in _WIRING}
         return self if times is self else replace(times, **wiring)
 
+    def knows(self, network: str) -> bool:
+        """Whether there are times of a learner of that network, and of acting with it."""
+        acts = any(row.spec.student == network for row in self.specs)
+        return network == self.network or (network in self.small_learner_us and acts)
+
     def for_network(self, network: str) -> LatencyProfile:
         """Return the profile as a learner of that network sees it.
 
@@ -195,11 +200,11 @@ class LatencyProfile(JsonFields):
         a smaller teacher's forward pass was not measured.
 
         Raises:
-            UserError: it has no learner times for this network.
+            UserError: it has no times for a learner of this network, or of acting with it.
         """
         if network == self.network:
             return self
-        if network not in self.small_learner_us:
+        if not self.knows(network):
             raise UserError(
                 f"latency profile {self.name!r} has no times for a learner of {network!r}; `accerl "
                 f"profile measure --game GAME --network {network}` measures them, which "

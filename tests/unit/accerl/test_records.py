@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +16,15 @@ import pytest
 
 from accerl import records
 from accerl.errors import UserError
-from accerl.records import RunWriter, locked, make_out_dir, read_json, read_metrics, write_json
+from accerl.records import (
+    RunWriter,
+    locked,
+    make_out_dir,
+    read_json,
+    read_metrics,
+    write_bytes,
+    write_json,
+)
 from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from tests.fixtures.reports.reports import interval_report
@@ -136,8 +145,34 @@ def test_a_full_disk_is_an_error_of_the_disk_in_one_line(tmp_path: Path) -> None
         writer.close()
     writer.close()
     (tmp_path / records.SUMMARY).mkdir()
-    with pytest.raises(UserError, match=r"cannot write .*/summary\.json: Is a directory"):
+    with pytest.raises(UserError, match=r"summary\.json is no file that can be replaced"):
         writer.finish({})
+
+
+def test_what_is_no_file_is_not_replaced_and_a_link_stays_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(UserError, match=f"{name} is no file that can be replaced"):
+            write_bytes(tmp_path / name, b"new")
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "file").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("file")
+    write_bytes(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("where", ["away", None])
+def test_a_run_whose_folder_has_gone_ends(tmp_path: Path, where: str | None) -> None:
+    writer = RunWriter(tmp_path / "run", {})
+    if where is None:
+        shutil.rmtree(tmp_path / "run")
+    else:
+        (tmp_path / "run").rename(tmp_path / where)
+    with pytest.raises(UserError, match="run was moved or deleted meanwhile"):
+        writer.append(REPORT)
+    writer.close()
 
 
 def test_a_reader_of_the_old_file_never_sees_the_new_one(tmp_path: Path) -> None:

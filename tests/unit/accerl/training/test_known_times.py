@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from accerl.config import RunConfig
+from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.records import fingerprint
 from accerl.runtime.latency.profile import LatencyProfile
@@ -18,7 +19,7 @@ from accerl.runtime.latency.profiles import (
     save_profile,
     this_machine,
 )
-from accerl.training.run import run_training
+from accerl.training.run import known_times, run_training
 from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
 
@@ -47,6 +48,23 @@ def test_on_the_real_clock_it_is_the_times_that_are_given() -> None:
 def test_on_the_virtual_clock_it_is_what_charges_the_clock() -> None:
     just_now = replace(fast_profile(), name="measured just now")
     assert known_machine("virtual", profile=fast_profile(), times=just_now) == fast_profile().name
+
+
+def test_nothing_is_known_of_a_network_that_nobody_acted_with(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As after measuring some specs of one game."""
+    monkeypatch.setenv("ACCERL_HOME", str(tmp_path))
+    paper = load_profile("paper-1080ti")
+    rows = tuple(row for row in paper.specs if row.spec.student == "original")
+    few = replace(paper, name=MEASURED, fingerprint=fingerprint(), specs=rows)
+    assert few.knows("original")
+    assert not few.knows("net1")
+    with pytest.raises(UserError, match="has no times for a learner of 'net1'"):
+        few.for_network("net1")
+    save_profile(few, profile_folder() / f"{MEASURED}.json")
+    config = replace(tiny_catch(0).with_runtime(clock="real"), network="net1")
+    assert known_times(config, None) is None
 
 
 def test_a_resumed_run_knows_what_it_knew_when_it_began(

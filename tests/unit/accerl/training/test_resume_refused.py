@@ -84,6 +84,7 @@ def alter(path: Path) -> None:
         ("tensors.safetensors", alter),
         ("tensors.safetensors", Path.unlink),
         ("state.json", truncate),
+        ("state.json", lambda path: path.write_text(path.read_text().replace(": 2", ": 3"))),
         ("state.json", Path.unlink),
         ("state.json", lambda path: path.write_text('{"format": 99}')),
         ("state.json", lambda path: path.write_text('{"format": 2}')),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import subprocess
 import sys
 
@@ -58,6 +60,58 @@ def test_a_full_disk_is_one_line_that_says_what_to_do() -> None:
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("accerl: [Errno 28] No space left on device; free some space")
+
+
+def test_what_code_of_ones_own_prints_is_no_part_of_the_json() -> None:
+    code = (
+        "import os, sys\n"
+        "from studies.cli import profile\n"
+        "from studies.cli.main import main\n"
+        "def execute(_):\n"
+        "    print('mine')\n"
+        "    os.system('echo its')\n"
+        "    return {'share': 1}\n"
+        "profile.List.execute = execute\n"
+        "main(['profile', 'list', '--json'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["share"] == 1
+    assert sorted(done.stderr.splitlines()) == ["its", "mine"]
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (SystemExit(3), "code of your own has called sys.exit(3); have it raise an error"),
+        (MemoryError("2 TB"), "there is too little memory (2 TB); ask for less"),
+    ],
+)
+def test_what_would_end_without_a_word_is_one_line(
+    error: BaseException,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(profile.List, "execute", fail)
+    done = accerl(capsys, "profile", "list")
+    assert (done.code, done.err) == (2, f"accerl: {line}\n")
+
+
+@pytest.mark.parametrize("ends", ["2>&1 | head -1", "2> >(head -1)", ">&-", "2>&-"])
+def test_streams_that_end_early_or_are_closed_end_nothing_with_a_traceback(ends: str) -> None:
+    command = f"{sys.executable} -m studies.cli study list {ends}; echo ${{PIPESTATUS[0]}} >&9"
+    read, write = os.pipe()
+    done = subprocess.run(
+        ["bash", "-c", f"exec 9>&{write}; {command}"], capture_output=True, pass_fds=[write]
+    )
+    os.close(write)
+    with os.fdopen(read) as status:
+        code = int(status.read())
+    assert code in ((141,) if "head" in ends else (0,))
+    assert b"Traceback" not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(("saved", "shown"), [(False, "Traceback: ...\n"), (True, "")])
