@@ -186,5 +186,7 @@ def _write(html_path: Path, sections: Sequence[Section], **heading: str) -> Path
         write_bytes(html_path, text.encode())
     except OSError as error:
         reason = error.strerror or error
-        raise UserError(f"cannot write {html_path}: {reason}; give --html a file name") from error
+        raise UserError(
+            f"cannot write {html_path}: {reason}; free some space, or give another file"
+        ) from error
     return html_path

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from importlib.metadata import version
 
 from accerl.errors import GameError, UserError, did_you_mean
 
@@ -127,6 +128,8 @@ def _dispatch(arguments: list[str]) -> None:
     group, *others = arguments or ["--help"]
     if group in ("-h", "--help"):
         return _help("")
+    if group == "--version":
+        return print(version("accerl-control"))
     for words in (2, 1):
         name = " ".join(arguments[:words])
         if name in COMMANDS:

@@ -105,6 +105,8 @@ def run_recorded(
         summary = {**summary, "energy_estimate": meter.estimate()}
         write_json(out / SUMMARY, summary)
     measured = config.runtime.eval_episodes > 0
+    if config.until_score is not None and summary["seconds"] < config.seconds:
+        say(f"a score of {config.until_score:g} was reached: it ended before its seconds were over")
     _print_summary(summary, result.reports, out, len(config.conditions.events), measured=measured)
     if profile is None:
         note = note_on_actors(summary, Wiring.of(decided.runtime).actors)

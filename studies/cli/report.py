@@ -126,7 +126,10 @@ class Report(Command):
 
     def _file(self) -> Path:
         if (self.html is None) == (self.out is None):
-            raise UserError("report needs --html, a file, or --out, a folder for report.html")
+            both = "" if self.html is None else ", and not both"
+            raise UserError(
+                f"report needs --html, a file, or --out, a folder for report.html{both}"
+            )
         return self.html or Path(self.out or "") / "report.html"
 
     def _page(

@@ -54,7 +54,10 @@ class Export(Command):
             shutil.copytree(source, self.out, dirs_exist_ok=True)
         except OSError as error:
             shutil.rmtree(self.out, ignore_errors=True)
-            raise UserError(f"cannot write {self.out}: {error.strerror or error}") from error
+            reason = error.strerror or "not all of its files could be copied"
+            raise UserError(
+                f"cannot write {self.out}: {reason}; free some space, or give another --out"
+            ) from error
         verify_bundle(self.out)
         say(f"exported {self.out}")
         return show_bundle(self.out)

@@ -40,7 +40,10 @@ def load_profile(name_or_path: str, folder: Path | None = None) -> LatencyProfil
     folder = folder or profile_folder()
     stored = folder / f"{name_or_path}.json"
     if stored.is_file():
-        return _read(stored)
+        try:
+            return _read(stored)
+        except UserError as error:
+            raise UserError(f"{error} Delete it, and `accerl profile measure` again") from error
     if (family := name_or_path.rpartition("-")[0]) in FAMILIES:
         raise UserError(
             f"latency profile {name_or_path!r} does not exist; machines of a family are "

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 
+from accerl import __version__
 from accerl.errors import GameError
 from studies.cli import profile
 from studies.cli.command import Command
@@ -34,6 +35,10 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert accerl(capsys, "--version").out == f"{__version__}\n"
 
 
 def test_numbers_of_numpy_are_printed_as_json(

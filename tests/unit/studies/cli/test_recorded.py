@@ -17,6 +17,7 @@ from accerl.training.run_folder import held
 from accerl.training.summary import summarise
 from studies.cli import recorded
 from studies.cli.recorded import free_folder
+from tests.fixtures.command_line import accerl
 from tests.fixtures.reports.reports import interval_report
 
 INT8 = CompressionSpec(bits=8)
@@ -49,6 +50,14 @@ def test_to_resume_is_to_go_on_with_what_was_not_finished(tmp_path: Path) -> Non
     assert free_folder(first, resume=True) == second
     (second / SUMMARY).touch()
     assert free_folder(first, resume=True) == tmp_path / "catch-seed0-3"
+
+
+def test_a_run_that_a_score_has_ended_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = ("train", "catch", "--seconds", "4", "--out", tmp_path / "run", "--until-score")
+    done = accerl(capsys, *train, "-2")
+    assert "a score of -2 was reached: it ended before its seconds were over\n" in done.err
 
 
 def said(
