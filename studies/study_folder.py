@@ -44,7 +44,7 @@ def make_folder(path: Path) -> StudyFolder:
         pass
     finally:
         draft.unlink()
-    return StudyFolder(path, (path / MARK).read_text())
+    return StudyFolder(path, (path / MARK).read_text(errors="replace"))
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def find_folder(path: Path) -> StudyFolder | None:
     """Return a study's folder if it is there, marked."""
     if not (path / MARK).is_file():
         return None
-    return StudyFolder(path, (path / MARK).read_text())
+    return StudyFolder(path, (path / MARK).read_text(errors="replace"))
 
 
 def claim(out: Path, settings: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from accerl.errors import UserError
 from accerl.precision import auto_means
 from accerl.records import json_hash, read_json, write_json
 from analysis.formats import made_by
+from analysis.records.read import read_record
 from controller.bundle.meta import code_revision
 from studies.jobs.cache import ResultCache
 from studies.jobs.decided import decided_precision
@@ -326,7 +327,8 @@ def job_counts(out: Path) -> dict[str, Any]:
     if find_folder(out) is None:
         raise UserError(f"{out} holds no study; give the --out of `accerl study run`")
     saved = sum(1 for _ in (out / RESULTS).glob("*.json"))
-    step = read_json(out / PROGRESS) if (out / PROGRESS).is_file() else None
+    named = ("done", "running", "failed", "left", "seconds_left", "at")
+    step = read_record(out / PROGRESS, named) if (out / PROGRESS).is_file() else None
     record = out / "study.json"
     if step and record.is_file() and record.stat().st_mtime >= (out / PROGRESS).stat().st_mtime:
         step = None  # a contest that has its result, perhaps ended early

@@ -33,15 +33,15 @@ def decided_precision(folder: Path, results: str) -> str:
     own, path = choose_precision(AUTO), folder / PRECISION
     if path.is_file():
         found = read_record(path).get(AUTO)
-        if found not in _IN_WORDS:
+        if not isinstance(found, str) or found not in _IN_WORDS:
             raise UserError(f"{path} does not say whether auto means {BF16} or {FP32}; delete it")
     else:
         found = _learned_in(folder / results) or own
         write_json(path, {AUTO: found})
     if found != own:
-        dear = "has to emulate" if found == BF16 else "would not take by itself"
+        cost = "takes longer for" if found == BF16 else "would not choose"
         say(
-            f"  runs in {folder} learn in {_IN_WORDS[found]}, which this machine {dear}; those "
+            f"  runs in {folder} learn in {_IN_WORDS[found]}, which this machine {cost}; those "
             "that are there are taken as they are"
         )
     return found

@@ -74,7 +74,7 @@ def test_jobs_are_done_as_where_the_folder_was_begun(
         assert executor.map([ChooseTimed()])[0].result.precision != OTHER
     assert choose_precision(AUTO) != OTHER
     said = {
-        "bf16": "bfloat16, which this machine has to emulate",
+        "bf16": "bfloat16, which this machine takes longer for",
         "fp32": "float32, which this machine",
     }
     assert said[OTHER] in capsys.readouterr().err
