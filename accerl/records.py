@@ -99,10 +99,11 @@ def write_bytes(path: Path, data: bytes) -> None:
     A link stays one: what it leads to is written.
 
     Raises:
-        UserError: there is something else than a file, such as a folder or a device.
+        UserError: there is a device, or a pipe.
+        OSError: the disk refuses, or there is a folder.
     """
     path = path.resolve()
-    if path.exists() and not path.is_file():
+    if path.exists() and not (path.is_file() or path.is_dir()):
         raise UserError(f"{path} is no file that can be replaced; give another name")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -145,16 +145,14 @@ def test_a_full_disk_is_an_error_of_the_disk_in_one_line(tmp_path: Path) -> None
         writer.close()
     writer.close()
     (tmp_path / records.SUMMARY).mkdir()
-    with pytest.raises(UserError, match=r"summary\.json is no file that can be replaced"):
+    with pytest.raises(UserError, match=r"cannot write .*/summary\.json: Is a directory"):
         writer.finish({})
 
 
 def test_what_is_no_file_is_not_replaced_and_a_link_stays_one(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "folder").mkdir()
-    for name in ("pipe", "folder"):
-        with pytest.raises(UserError, match=f"{name} is no file that can be replaced"):
-            write_bytes(tmp_path / name, b"new")
+    with pytest.raises(UserError, match="pipe is no file that can be replaced"):
+        write_bytes(tmp_path / "pipe", b"new")
     assert (tmp_path / "pipe").is_fifo()
     (tmp_path / "file").write_bytes(b"old")
     (tmp_path / "link").symlink_to("file")
