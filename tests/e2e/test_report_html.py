@@ -290,5 +290,5 @@ def test_mistakes_are_user_errors(study_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="given twice"):
         write_runs_report([run, run], tmp_path / "r.html")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UserError, match="folder: Is a directory; .*give another file"):
+    with pytest.raises(UserError, match=r"folder: Is a directory; .*give another file"):
         write_runs_report([run], tmp_path / "folder")
