@@ -16,12 +16,18 @@ from studies.core_seconds import CoreSeconds
 
 TYPICAL = (IDENTITY, CompressionSpec(bits=8))
 """specs whose mean stands for what strategies act with"""
-TIER0_PER_INSTANCE = 0.6
-"""core-seconds of an instance's episodes and its part of the update, on a 2-core AMD EPYC"""
+TIER0_PER_INSTANCE = 1.0
+"""core-seconds of an instance's episodes and its part of the update: 0.6 on an AMD EPYC, 1.5 on a
+Xeon beside other work"""
+CORES = 2
+"""that hours are told for, and that a run on the real clock keeps to itself"""
 
 
 def planned_seconds(budget: Budget, instances: Sequence[Instance], costs: CoreSeconds) -> float:
-    """Return the core-seconds of a contest, runs on the real clock included."""
+    """Return the core-seconds of a contest, runs on the real clock included.
+
+    Left out are measuring this machine, and starting processes.
+    """
     run = {item.name: costs.of(item, TYPICAL) / len(TYPICAL) for item in instances}
     trained = [run[item.name] for item in instances if item.group == TRAINED]
     variants = [CONTROLLER, *(VARIANTS[name] for name in budget.variants)]
@@ -37,7 +43,9 @@ def planned_seconds(budget: Budget, instances: Sequence[Instance], costs: CoreSe
     simulated = policies + len(budget.rivals)
     drawn = budget.pretrain_iterations * budget.pretrain_instances
     total += simulated * drawn * TIER0_PER_INSTANCE
-    return total + 3 * budget.real_seeds * len(budget.real_games) * budget.real_seconds
+    # The controller, a threshold and fp32 by game and seed; or the bundle once, beside fp32.
+    real = 3 * budget.real_seeds * len(budget.real_games) or 2
+    return total + CORES * real * budget.real_seconds
 
 
 def _by_game(run: Mapping[str, float], instances: Sequence[Instance]) -> dict[str, float]:

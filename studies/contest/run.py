@@ -30,7 +30,7 @@ from studies.contest.budget import BUDGETS, MEASURED, Budget
 from studies.contest.costs import StepCosts
 from studies.contest.deliver import Results
 from studies.contest.entrants import EACH, Entrant, primary_names, tuned_entrants
-from studies.contest.hours import planned_seconds
+from studies.contest.hours import CORES, planned_seconds
 from studies.contest.plan import (
     TRAINED,
     check_rule,
@@ -161,10 +161,10 @@ def _plan(
         check_rule(instances)
     plan = make_plan(budget, instances, seed=seed, primary=primary_names(budget))
     digest = write_plan(out, plan)
-    hours = duration(planned_seconds(budget, instances, CoreSeconds(out)) / 2.0)
+    hours = duration(planned_seconds(budget, instances, CoreSeconds(out)) / CORES)
     console.print(
         f"  plan {digest[:12]}: {len(instances)} instances, kept in {out / 'plan.json'}; "
-        f"some {hours} on 2 cores"
+        f"some {hours} on {CORES} cores"
     )
     return instances, plan, digest
 
