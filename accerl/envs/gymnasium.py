@@ -159,6 +159,10 @@ class _Actions:
         return np.stack(np.unravel_index(actions, self._sizes), axis=-1) + self._start
 
 
+_RESET = ("observation", "info")
+_STEP = ("observation", "reward", "terminated", "truncated", "info")
+
+
 class _Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Names the environment that raises; its own traceback goes with the error."""
 
@@ -173,7 +177,9 @@ class _Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         """Reset the environment."""
         try:
-            self._seen, info = self.env.reset(**options)
+            found = self.env.reset(**options)
+            self._check_form(found, "reset", _RESET)
+            self._seen, info = found
             self._check_shape(self._seen)
             info = _lives_of(info)
         except GameError:
@@ -181,6 +187,15 @@ class _Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         except Exception as error:  # a user's own code may fail in any way
             raise _failure(self._game, self._who, "reset", error) from error
         return self._seen, info
+
+    def _check_form(self, found: Any, method: str, names: tuple[str, ...]) -> None:
+        """Refuse what is not of the form that Gymnasium gives it, as in Gym before it."""
+        if not isinstance(found, tuple) or len(found) != len(names):
+            what = f"{len(found)} values" if isinstance(found, tuple) else type(found).__name__
+            raise GameError(
+                f"game {self._game!r}: {method}() of {self._who} returned {what}; Gymnasium's "
+                f"returns ({', '.join(names)})"
+            )
 
     def _check_shape(self, seen: Any) -> None:
         """Refuse what does not fit into the batch, where it would have no name."""
@@ -198,6 +213,7 @@ class _Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._steps += 1
         try:
             seen = self.env.step(action)
+            self._check_form(seen, "step", _STEP)
             self._check_shape(seen[0])
             return (*seen[:4], _lives_of(seen[4]))
         except GameError:

@@ -181,6 +181,8 @@ def _print_summary(
         f"{summary['env_steps']:,} env steps in {summary['seconds']:.1f} s: "
         f"{rounded(summary['env_steps_per_second'])} per second; {reached}; records in {out}"
     )
+    if not summary["env_steps"]:
+        say("no rollout was full by then, and steps count once theirs is: give more --seconds")
     _print_conditions(summary["conditions"], planned)
     _print_what_acted(reports)
     phases = {name: value for name, value in summary["phases"].items() if value}

@@ -277,6 +277,10 @@ def test_a_missing_dependency_is_named_with_its_pip_line() -> None:
             "Failing-shape-v0",
             r"environment 1 returned an observation of shape \(2,\), and .* \(3,\)",
         ),
+        (
+            "Failing-gym-v0",
+            r"step\(\) of environment 1 returned 4 values; Gymnasium's returns \(observation, re",
+        ),
         ("Failing-nan-obs-v0", "environment 1 returned NaN or infinity in its observation, in ste"),
         (
             "Failing-nan-reward-v0",
