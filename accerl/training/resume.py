@@ -25,6 +25,8 @@ _FIXED = (
     "env", "learner", "runtime", "compression", "own", "conditions",
 )  # fmt: skip
 """settings that a resumed run may not change"""
+LONGEST = 60
+"""characters of two values that are named"""
 
 
 def name_of(strategy: Strategy) -> str:
@@ -92,12 +94,25 @@ def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, 
             "seconds of two machines are not mixed; resume it there, or choose another --out"
         )
     if names or changed:
+        theirs, ours = recorded.to_json(), config.to_json()
+        told = [each for name in changed for each in _changes(name, theirs[name], ours[name])]
         raise UserError(
-            f"{out} was started with other settings ({', '.join([*changed, *names])}: preset "
+            f"{out} was started with other settings ({'; '.join([*told, *names])}: preset "
             f"{recorded.preset!r}, seed {recorded.seed}, strategy {data.get('strategy')!r}); "
             "resume it with the same ones, or choose another --out"
         )
     seconds_finished(config, out)
+
+
+def _changes(name: str, there: Any, here: Any) -> list[str]:
+    """Say what a setting was and is, or those of a part that are others."""
+    if isinstance(there, dict):
+        changed = [key for key in there if there[key] != here.get(key)]
+        return [
+            each for key in changed for each in _changes(f"{name}.{key}", there[key], here[key])
+        ]
+    values = [repr(each) for each in (there, here)]
+    return [f"{name} {' there, '.join(values)} here" if len("".join(values)) < LONGEST else name]
 
 
 def go_on(

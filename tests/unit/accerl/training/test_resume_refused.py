@@ -58,6 +58,14 @@ def test_resuming_with_other_settings_is_refused(
     assert files_hash(copied) == before
 
 
+def test_settings_that_are_others_are_named_with_both_values(interrupted: Path) -> None:
+    there = config()
+    here = there.with_learner(unroll=there.learner.unroll + 1, entropy_cost=0.5)
+    named = f"learner.unroll {there.learner.unroll} there, {here.learner.unroll} here; learner.entr"
+    with pytest.raises(UserError, match=f"with other settings .{named}"):
+        run_training(here, FixedStrategy(), out=interrupted, resume=True, profile=fast_profile())
+
+
 def test_resume_needs_a_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="give that as out"):
         run(FixedStrategy(), None, resume=True)
