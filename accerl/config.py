@@ -93,8 +93,10 @@ class RuntimeConfig:
                 "--runtime serial"
             )
         check = partial(require_fields, self, "runtime")
-        counts = "num_envs num_learners publish_every actor_threads learner_threads"
+        counts = "num_envs num_learners publish_every"
         check(counts, "must be at least 1", lambda count: count >= 1)
+        most = "must lie in 1..1024"  # a library that cannot start its threads hangs
+        check("actor_threads learner_threads", most, lambda count: 1 <= count <= 1024)
         counts = "queue_rollouts num_distillers num_actors eval_episodes"
         check(counts, "must not be negative", lambda count: count >= 0)
         if self.runtime != "serial" and not self.compressor_process:

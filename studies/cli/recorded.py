@@ -60,13 +60,13 @@ def run_recorded(
     """
     profile = clock_profile(config)
     decided = config.adapted()
-    say_what_is_assumed(config, profile)
     known = recorded_machine(out) if resume else None
     check_run(config, strategy, profile, begins=not resume, times=known)
     if resume:
         identity = run_identity(config, strategy, strategy_name, profile, params=strategy_params)
         check_resumable(config, out, identity)
     make_out_dir(out)
+    say_what_is_assumed(config, profile)
     if (note := note_on_precision(config.learner.precision, decided.learner.device)) is not None:
         say(note)
     named = config.game if config.preset == config.game else f"{config.preset}: {config.game}"
