@@ -38,7 +38,7 @@ CONFIG = RunConfig(preset="test", game="catch", seed=3)
         ({"num_envs": -2}, "num_envs must be at least 1"),
         ({"queue_rollouts": -1}, "queue_rollouts must not be negative"),
         ({"publish_every": 0}, "publish_every must be at least 1"),
-        ({"learner_threads": 0}, "learner_threads must be at least 1"),
+        ({"learner_threads": 0}, "learner_threads must lie in 1"),
         ({"num_learners": 0}, "num_learners must be at least 1, got 0"),
         ({"num_learners": 2}, "num_learners 2 needs --runtime process; use"),
         ({"interval_seconds": 0.0}, "interval_seconds must be positive"),
