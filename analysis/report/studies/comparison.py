@@ -145,7 +145,8 @@ def cautions(result: Mapping[str, Any]) -> list[str]:
     ]
     if few:
         notes.append(
-            f"Pairs in which neither run arrived are in no ratio; those that are: {'; '.join(few)}."
+            "Where neither of two runs with the same seed reached a score, their ratio leaves them "
+            f"out. Pairs that are left: {'; '.join(few)}."
         )
     cut = {row["label"]: row["learner_cut_off"] for row in result["strategies"]}
     if any(cut.values()):
