@@ -89,7 +89,7 @@ def test_strategies_act_and_resume_with_a_smaller_learner(tmp_path: Path) -> Non
     )
     assert result.reports[-1].learner_updates > 0
     longer = replace(config, seconds=0.15)
-    with pytest.raises(UserError, match=r"other settings \(network 'net1' there, 'original' here: preset 'catch'"):
+    with pytest.raises(UserError, match="network 'net1' there, 'original' here: preset 'catch'"):
         run_training(
             replace(longer, network="original"),
             mix,
