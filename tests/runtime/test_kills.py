@@ -118,6 +118,8 @@ def test_a_compressor_goes_on_with_the_students_that_were_last_known() -> None:
         again = run.snapshot()["publishing"]["compressor"]
         assert again["version"] == known["version"]  # the new one is still starting
         killer.recover()
+        run.snapshot()  # may come while it publishes: then it is asked afterwards
+        run.advance(0.5)
         later = run.snapshot()["publishing"]["compressor"]
         # Its Adam counts on: the student was not made anew.
         assert later["students"][0]["state"]["updates"] > distiller["state"]["updates"]
