@@ -105,7 +105,7 @@ def test_what_would_end_without_a_word_is_one_line(
     assert (done.code, done.err) == (2, f"accerl: {line}\n")
 
 
-@pytest.mark.parametrize("ends", ["2>&1 | head -1", "2> >(head -1)", ">&-", "2>&-"])
+@pytest.mark.parametrize("ends", ["2>&1 | true", "2> >(true)", ">&-", "2>&-"])
 def test_streams_that_end_early_or_are_closed_end_nothing_with_a_traceback(ends: str) -> None:
     command = f"{sys.executable} -m studies.cli study list {ends}; echo ${{PIPESTATUS[0]}} >&9"
     read, write = os.pipe()
@@ -115,7 +115,7 @@ def test_streams_that_end_early_or_are_closed_end_nothing_with_a_traceback(ends:
     os.close(write)
     with os.fdopen(read) as status:
         code = int(status.read())
-    assert code in ((141,) if "head" in ends else (0,))
+    assert code == (141 if "true" in ends else 0)
     assert b"Traceback" not in done.stdout + done.stderr
 
 
