@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from accerl.spec import CompressionSpec, by_spec
+
+ACCEPTED = {int: (int,), float: (int, float), bool: (bool,), str: (str,)}
+"""what a field of plain values may hold; whole numbers stand for real ones"""
+NUMBERS = (int, float)
+"""kinds for which true and false, whole numbers of Python's, do not stand"""
 
 
 class JsonFields:
@@ -24,7 +29,12 @@ class JsonFields:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `to_json` wrote; fields that are missing have their defaults."""
+        """Read what `to_json` wrote; fields that are missing have their defaults.
+
+        Raises:
+            TypeError: a value is of another kind than its field, or one is missing.
+            AttributeError, KeyError, ValueError: what should be an object, or a key, is none.
+        """
         kinds = _kinds(cls)
         return cls(**{name: _read(kinds.get(name), value) for name, value in data.items()})
 
@@ -50,14 +60,19 @@ def _read(kind: Any, value: Any) -> Any:
     origin, parts = get_origin(kind), get_args(kind)
     if origin is UnionType:  # with None
         return None if value is None else _read(parts[0], value)
-    if origin is tuple:
-        return tuple(_read(parts[0], item) for item in value)
-    if origin is not None and isinstance(value, Mapping):
+    if origin is not None and issubclass(origin, Sequence):
+        items = [_read(parts[0], item) for item in value]
+        return tuple(items) if origin is tuple else items
+    if origin is not None:
+        read = {key: _read(parts[1], item) for key, item in value.items()}
         if parts[0] is CompressionSpec:
-            value = by_spec(value)
+            read = by_spec(read)
         elif parts[0] is int:
-            value = {int(key): parts[1](item) for key, item in value.items()}
-        return defaultdict(parts[1], value) if origin is defaultdict else dict(value)
-    if origin is list:
-        return list(value)
-    return kind.from_json(value) if hasattr(kind, "from_json") else value
+            read = {int(key): item for key, item in read.items()}
+        return defaultdict(parts[1], read) if origin is defaultdict else read
+    if hasattr(kind, "from_json"):
+        return kind.from_json(value)
+    accepted = ACCEPTED.get(kind, (object,))
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind in NUMBERS):
+        raise TypeError(f"{kind.__name__} was expected, not {value!r}")
+    return value

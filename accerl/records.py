@@ -275,14 +275,14 @@ def read_metrics(path: Path) -> Iterator[IntervalReport]:
     file = path / METRICS
     if not file.is_file():
         raise UserError(not_a_run(path, METRICS))
-    lines = file.read_text(errors="replace").splitlines()
+    lines = file.read_text(errors="replace").splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
         try:
             yield IntervalReport.from_json(json.loads(line))
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            if number == len(lines):
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if not line.endswith("\n"):
                 return
-            raise UserError(f"{file}, line {number} is damaged: {error}") from error
+            raise UserError(f"{file}, line {number} is damaged: {first_line(error)}") from error
 
 
 def try_lock(file: IO[str], *, shared: bool = False) -> bool:

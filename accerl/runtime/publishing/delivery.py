@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from accerl.json_fields import JsonFields
 from accerl.spec import CompressionSpec, Decision
@@ -29,20 +28,11 @@ class Order(JsonFields):
 
 
 @dataclass(frozen=True)
-class Tag:
+class Tag(JsonFields):
     """What acted in a rollout: the spec, and the learner update its weights were taken at."""
 
     spec: CompressionSpec
     version: int
-
-    def to_json(self) -> list[Any]:
-        """Return spec and version."""
-        return [self.spec.to_json(), self.version]
-
-    @classmethod
-    def from_json(cls, data: list[Any]) -> Tag:
-        """Read a tag written by `to_json`."""
-        return cls(CompressionSpec.from_json(data[0]), data[1])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from typing import Any
 from accerl.acting.rollout import Rollout
 from accerl.compress.compressor import Compressor
 from accerl.compress.distillation.sharing import Shown, StudentShares
+from accerl.json_fields import JsonFields
 from accerl.learner.learner import Learner
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.publishing.charges import Charge, Charges, Pace
@@ -39,7 +40,7 @@ def distiller_name(index: int) -> str:
 
 
 @dataclass
-class _Job:
+class _Job(JsonFields):
     """What the compressor is doing; what it made waits here until it is shown."""
 
     distill_seconds: float = 0.0
@@ -62,19 +63,13 @@ class _Job:
 
     def to_json(self) -> dict[str, Any]:
         """Return the job as a tree for a snapshot."""
-        delivery = None if self.delivery is None else self.delivery.to_json()
-        publication = publication_state(self.publication)
-        shadow = None if self.shadow is None else self.shadow.to_json()
-        return {**vars(self), "delivery": delivery, "publication": publication, "shadow": shadow}
+        return {**super().to_json(), "publication": publication_state(self.publication)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> _Job:
         """Read a job written by `to_json`."""
-        delivery = None if data["delivery"] is None else Delivery.from_json(data["delivery"])
         publication = publication_from_state(data["publication"])
-        shadow = None if data["shadow"] is None else Shadow.from_json(data["shadow"])
-        read = {"delivery": delivery, "publication": publication, "shadow": shadow}
-        return cls(**{**data, **read})
+        return super().from_json({**data, "publication": publication})
 
 
 class ModelledPublishing:

@@ -27,11 +27,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from accerl.json_fields import JsonFields
 from accerl.runtime.conditions import UNCHANGING, Conditions
 
 
 @dataclass
-class _Work:
+class _Work(JsonFields):
     left_seconds: float
     computes: bool
     began: float
@@ -180,19 +181,7 @@ class Servers:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the clock and all work, as plain numbers; processor seconds are to be taken."""
-        works = {
-            name: None
-            if work is None
-            else [
-                work.left_seconds,
-                work.computes,
-                work.began,
-                work.travels,
-                work.cores,
-                work.on_gpu,
-            ]
-            for name, work in self._works.items()
-        }
+        works = {name: work and work.to_json() for name, work in self._works.items()}
         return {"now": self.now, "works": works}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -200,17 +189,5 @@ class Servers:
         self.now = state["now"]
         self._processor_seconds = dict.fromkeys(self._processor_seconds, 0.0)
         works = state["works"]  # in the order of a file, and simultaneous events go by this one's
-        self._works = {
-            name: None
-            if (work := works[name]) is None
-            else _Work(
-                float(work[0]),
-                bool(work[1]),
-                float(work[2]),
-                bool(work[3]),
-                float(work[4]),
-                bool(work[5]),
-            )
-            for name in self._works
-        }
+        self._works = {name: works[name] and _Work.from_json(works[name]) for name in self._works}
         self._look()

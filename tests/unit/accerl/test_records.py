@@ -89,6 +89,28 @@ def test_damage_inside_a_run_is_not_passed_over(tmp_path: Path) -> None:
         list(read_metrics(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("index", 0.5),
+        ("index", True),
+        ("seconds", "2.0"),
+        ("learner_return", [2.5]),
+        ("episode_returns", 1.0),
+        ("episode_returns", [None]),
+        ("phase_seconds", [1.0]),
+        ("losses", {"value": "0.5"}),
+        ("decision", 3),
+        ("unheard_of", 0),
+    ],
+)
+def test_a_value_of_another_kind_is_damage(tmp_path: Path, field: str, value: object) -> None:
+    changed = {**REPORT.to_json(), field: value}
+    (tmp_path / records.METRICS).write_text(json.dumps(changed) + "\n")
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 1 is damaged"):
+        list(read_metrics(tmp_path))
+
+
 def test_a_new_run_replaces_an_old_one_and_a_resumed_one_goes_on(tmp_path: Path) -> None:
     written(tmp_path).finish({"done": True})
     RunWriter(tmp_path, {"seed": 4}).close()

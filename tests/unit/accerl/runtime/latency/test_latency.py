@@ -214,14 +214,14 @@ def test_profiles_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (lambda data: data.update(format=9), "it has format 9"),
         (lambda data: data.update(colour="red"), "is damaged: .*'colour'"),
         (lambda data: data["specs"][0].pop("infer_us"), "is damaged: .*'infer_us'"),
-        (lambda data: data["specs"][0].update(publish_ms="fast"), "is damaged: .*'str'"),
+        (lambda data: data["specs"][0].update(publish_ms="fast"), "is damaged: .*'fast'"),
         (lambda data: data["specs"][0]["spec"].update(bits=7), "bits"),
         (lambda data: data.update(env_step_us=-1.0), "every time must be positive"),
         (lambda data: data.update(env_step_us=math.inf), "every time must be positive"),
         (lambda data: data["specs"][0].update(infer_us={}), "infer_us of every spec must give"),
         (lambda data: data["specs"][0].update(infer_us={"0": 1.0}), "batch sizes of at least 1"),
         (lambda data: data.update(small_learner_us=[3.0]), "is damaged: .*'list'"),
-        (lambda data: data.update(small_learner_us={"net1": "slow"}), "is damaged: .*'str'"),
+        (lambda data: data.update(small_learner_us={"net1": "slow"}), "is damaged: .*'slow'"),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, damage: Any, reason: str) -> None:
