@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,13 +30,6 @@ FIRST_STATES = CALIBRATION_STATES // 2
 the check of an engine wait for others"""
 STUDENT_STATES = 16
 """on which a student is compared with the learner at each publication"""
-
-
-@dataclass(frozen=True)
-class BuildReport:
-    """What the last build had to do besides exporting, so that a clock can charge it."""
-
-    distill_updates: int = 0
 
 
 class Compressor:
@@ -75,7 +68,8 @@ class Compressor:
         self.observation = observation
         self.num_actions = num_actions
         self.config = config
-        self.last_build = BuildReport()
+        self.last_build_updates = 0
+        """distilling updates that the last build made, so that a clock can charge them"""
         self._calibration = np.zeros(
             (config.calibration_states, *observation.shape), observation.dtype
         )
@@ -173,8 +167,8 @@ class Compressor:
         """Compress `policy` as `spec` says, whether it is admitted or not.
 
         A student that did not act at the previous publication is warmed up first, unless students
-        are admitted; `last_build` then says with how many updates. What is built for the first
-        time is checked against its network, see `check_engine`.
+        are admitted; `last_build_updates` then says with how many updates. What is built for the
+        first time is checked against its network, see `check_engine`.
 
         Args:
             spec: how hard to compress.
@@ -186,7 +180,7 @@ class Compressor:
             CannotCompressError: the network cannot be compressed so.
             EngineMismatchError: the engine acts unlike its network.
         """
-        self.last_build = BuildReport()  # of a build that fails too
+        self.last_build_updates = 0  # of a build that fails too
         if (why := self._refused.get(spec)) is not None:
             raise CannotCompressError(why)
         try:
@@ -207,7 +201,7 @@ class Compressor:
             self._pool.network(key, policy, self.states)
             updates = self._train(key, policy, updates, version)
             net = self._pool.network(key, policy, self.states)  # it may have begun anew
-        self.last_build = BuildReport(distill_updates=updates)
+        self.last_build_updates = updates
         if self.links:  # they may write to what they are given; the learner's weights must not move
             net = copy.deepcopy(net)
         chain = CompressorChain.from_spec(

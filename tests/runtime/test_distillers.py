@@ -55,7 +55,7 @@ def test_a_board_carries_students_to_who_publishes_them() -> None:
         assert reader.news() == []
         publisher.take_students(news)
         shown = publisher.build(NET3, policy, 1)
-        assert publisher.last_build.distill_updates == 0  # it was warm
+        assert publisher.last_build_updates == 0  # it was warm
         assert publisher.student_kl_nats(NET3, policy) == distiller.student_kl_nats(NET3, policy)
         assert shown.spec == NET3
     finally:

@@ -310,7 +310,7 @@ def test_a_student_that_comes_back_is_warmed_up_where_distillers_left_it() -> No
             before = run.learner.updates
             while run.publishing.orders.in_use[:1] != (spec,):
                 run.advance(0.001)
-            made.append(compressor.last_build.distill_updates)
+            made.append(compressor.last_build_updates)
             while run.learner.updates < before + 40:
                 run.advance(0.01)
     warmup = compressor.config.distill_warmup_updates

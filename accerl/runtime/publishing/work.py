@@ -146,21 +146,21 @@ def _make_part(
         if artifact is None:
             artifact, verdict = compressor.admit(spec, policy, version)
             if artifact is not None or verdict.states:
-                built, updates = (spec,), compressor.last_build.distill_updates
+                built, updates = (spec,), compressor.last_build_updates
         if artifact is None:
             tried = compressor.admission.stand_in(spec)
             artifact = made.get(tried)
             if artifact is None:
                 artifact = compressor.build(tried, policy, version)
                 built = (*built, tried)
-                updates += compressor.last_build.distill_updates
+                updates += compressor.last_build_updates
     except CannotCompressError as error:
         if not (compressor.has_built or isinstance(error, EngineMismatchError)):
             raise  # nothing is lost yet: whoever asked for it should hear of it
-        failed = compressor.last_build.distill_updates
+        failed = compressor.last_build_updates
         artifact, rejected = compressor.fallback(policy, version), str(error)
         built = (*built, tried, artifact.spec)  # what failed has been built as well
-        updates += failed + compressor.last_build.distill_updates
+        updates += failed + compressor.last_build_updates
     made.setdefault(artifact.spec, artifact)
     seconds = perf_counter() - before
     return MadePart(
@@ -206,7 +206,7 @@ def try_shadow(compressor: Compressor, policy: Policy, order: Order) -> tuple[Sh
         except CannotCompressError as error:
             rejected = str(error)
     seconds = perf_counter() - before
-    updates = compressor.last_build.distill_updates if built else 0
+    updates = compressor.last_build_updates if built else 0
     attempt = Attempt(
         asked=spec,
         seconds=seconds,

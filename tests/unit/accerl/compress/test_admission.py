@@ -64,7 +64,7 @@ def test_nothing_learns_or_is_compared_before_enough_states_were_played(ring: St
             played(ring, states)
         assert compressor.distill(learner, [NET3]) == 0
         assert compressor.admit(NET3, learner, 1) == (None, Verdict(admitted=False))
-        assert compressor.last_build.distill_updates == 0
+        assert compressor.last_build_updates == 0
     played(ring, 8)
     assert compressor.distill(learner, [NET3]) == 10
     assert compressor.admit(NET3, learner, 1)[1].kl_nats is not None
@@ -130,7 +130,7 @@ def test_without_a_bound_or_states_of_a_run_everything_acts_at_once(
     artifact, verdict = compressor.admit(NET3, make_learner(), 0)
     assert artifact is not None
     assert verdict == Verdict()
-    assert compressor.last_build.distill_updates == compressor.config.distill_warmup_updates
+    assert compressor.last_build_updates == compressor.config.distill_warmup_updates
 
 
 def test_the_learners_own_network_need_not_be_admitted(ring: StateRing) -> None:

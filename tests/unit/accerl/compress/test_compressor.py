@@ -112,7 +112,7 @@ def test_warm_up_on_first_use_and_on_coming_back() -> None:
         for spec in specs:
             artifact = compressor.build(spec, learner, version)
             assert (artifact.spec, artifact.version) == (spec, version)
-            charged.append(compressor.last_build.distill_updates)
+            charged.append(compressor.last_build_updates)
     assert charged == [5, 0, 0, 0, 0, 5, 5, 0]
 
 
@@ -125,12 +125,12 @@ def test_a_build_that_fails_is_not_charged_for_the_one_before(
     compressor, learner = make_compressor(distill_warmup_updates=5), make_learner()
     compressor.observe(states())
     compressor.build(NET3, learner, 0)
-    assert compressor.last_build.distill_updates == 5
+    assert compressor.last_build_updates == 5
     monkeypatch.setattr(beginnings, "prune", refuse)
     for _ in range(2):  # the second time without trying
         with pytest.raises(CannotCompressError, match="it is odd"):
             compressor.build(PRUNED, learner, 0)
-        assert compressor.last_build.distill_updates == 0
+        assert compressor.last_build_updates == 0
 
 
 def test_distillation_lowers_the_kl_of_students_and_pruned_networks() -> None:
