@@ -128,7 +128,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _flatten(node: Any, prefix: str, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(node, torch.Tensor | np.ndarray):
         array = isinstance(node, np.ndarray)
-        tensor = torch.from_numpy(np.ascontiguousarray(node)) if array else node
+        tensor = torch.from_numpy(np.array(node, order="C")) if array else node
         # safetensors refuses shared storage; a checkpoint owns what it stores.
         tensors[prefix] = tensor.detach().clone().contiguous()
         return {_ARRAY if array else _TENSOR: prefix}

@@ -12,12 +12,20 @@ from accerl.compress.config import CompressionConfig
 from accerl.config import RunConfig, RuntimeConfig
 from accerl.envs import make_envs
 from accerl.envs.config import EnvConfig
-from accerl.envs.random_play import ATARI_STACK, measure_pixels, measure_returns
+from accerl.envs.random_play import (
+    ATARI_STACK,
+    brightest_pixel,
+    measure_pixels,
+    measure_returns,
+)
 from accerl.learner.config import LearnerConfig
 from accerl.networks.observation import ObservationSpec
 
 SMALL_SIDE = 16
 """images with a longer side are shown like Atari's, unless `env` says otherwise"""
+DARKEST = 32
+"""an image of three channels that never reaches this holds codes, as of MiniGrid's cells, not red,
+green and blue, and grey would mix them"""
 LARGEST_VALUE = 20.0
 """that learning begins with: scores are recorded raw, but values of hundreds are learned slowly"""
 
@@ -140,8 +148,9 @@ def family_of(observation: ObservationSpec) -> Family:
 def family_defaults(game: str, env: Mapping[str, Any]) -> RunConfig:
     """Return the configuration of a game without a preset, under the game's own name.
 
-    Large images are shown like Atari's unless `env` says otherwise. What pixels are centred at and
-    divided by, and what rewards that are not clipped count, is measured under random play.
+    Large images are shown like Atari's unless `env` says otherwise, or they hold codes in place of
+    colours. What pixels are centred at and divided by, and what rewards that are not clipped count,
+    is measured under random play.
 
     Args:
         game: an Atari game in snake case, or an id of Gymnasium's registry.
@@ -162,18 +171,30 @@ def family_defaults(game: str, env: Mapping[str, Any]) -> RunConfig:
         pixel_unit=unit,
         seconds=family.seconds,
         env=view,
-        learner=replace(family.learner, reward_scale=_reward_scale(game, view, family.learner)),
+        learner=_scaled(game, view, family.learner, family),
         runtime=family.runtime,
         compression=family.compression,
     )
+
+
+def with_reward_scale(config: RunConfig) -> RunConfig:
+    """Return the configuration of a game without a preset, its rewards scaled as they count in it.
+
+    Clipping and discounting decide how large values are, and may have been set since the game's
+    defaults were measured.
+    """
+    family = family_of(shown(config))
+    return replace(config, learner=_scaled(config.game, config.env, config.learner, family))
 
 
 def describe_game(config: RunConfig) -> str:
     """Say in one line what a game shows, and which family's defaults it has."""
     observation, num_actions = _look(config.game, config.env)
     shape = "x".join(map(str, observation.shape))
+    clip = config.learner.reward_clip
+    rewards = f", rewards learned from are clipped to +-{clip:g}" if clip else ""
     return (
-        f"{config.game}: observations {shape} {observation.dtype}, {num_actions} actions; "
+        f"{config.game}: observations {shape} {observation.dtype}, {num_actions} actions{rewards}; "
         f"defaults of the family {family_of(observation).name!r} (--print-config lists them, "
         "--set changes them)"
     )
@@ -187,13 +208,18 @@ def shown(config: RunConfig) -> ObservationSpec:
 def _default_view(game: str, given: Mapping[str, Any]) -> EnvConfig:
     """Return how a game is shown: large images like Atari's, but for what is given."""
     env = EnvConfig(**given)
-    shape = _look(game, env)[0].shape
-    is_stack = shape == ATARI_STACK  # of the environment's own, or of what is given
-    if len(shape) != 3 or is_stack or max(shape[1:]) <= SMALL_SIDE:
+    frame, _ = _look(game, replace(env, frame_stack=1))
+    is_stack = ATARI_STACK in (frame.shape, _look(game, env)[0].shape)
+    if len(frame.shape) != 3 or is_stack or max(frame.shape[1:]) <= SMALL_SIDE:
         return env
-    colours = shape[0] == 3 * env.frame_stack
+    colours = frame.shape[0] == 3
+    if colours and frame.dtype == "uint8" and _brightest(game, env) < DARKEST:
+        return env
     view = {"resize": ATARI_STACK[1], "grayscale": colours, "frame_stack": 4}
     return EnvConfig(**{**view, **given})
+
+
+_brightest = cache(brightest_pixel)
 
 
 @cache
@@ -211,18 +237,23 @@ def _pixels(game: str, env: EnvConfig) -> tuple[int, float]:
     return centre, round(unit, 2) if unit >= 1.0 else float(f"{unit:.2g}")
 
 
+def _scaled(game: str, env: EnvConfig, learner: LearnerConfig, family: Family) -> LearnerConfig:
+    if learner.reward_clip:
+        return replace(learner, reward_scale=1.0 / learner.reward_clip)
+    scale = _reward_scale(game, env, learner.discount)
+    return replace(learner, reward_scale=scale or family.learner.reward_scale)
+
+
 @cache
-def _reward_scale(game: str, env: EnvConfig, learner: LearnerConfig) -> float:
+def _reward_scale(game: str, env: EnvConfig, discount: float) -> float | None:
     """Return 1, 2 or 5 times a power of ten, at most 1: values begin below `LARGEST_VALUE`.
 
-    With rewards far below 1, what an untrained network says of the states at which an episode was
-    cut off drowns them, and policies learn to be cut off.
+    None: random play earns nothing. With rewards far below 1, what an untrained network says of the
+    states at which an episode was cut off drowns them, and policies learn to be cut off.
     """
-    if learner.reward_clip:
-        return learner.reward_scale
-    largest = measure_returns(game, env, discount=learner.discount)
+    largest = measure_returns(game, env, discount=discount)
     if largest == 0.0:
-        return learner.reward_scale
+        return None
     most = LARGEST_VALUE / largest
     if most >= 1.0:
         return 1.0

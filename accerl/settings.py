@@ -15,7 +15,8 @@ import numpy as np
 
 from accerl.config import RunConfig
 from accerl.errors import UserError, did_you_mean, first_line
-from accerl.presets import load_preset
+from accerl.families import with_reward_scale
+from accerl.presets import PRESETS, load_preset
 
 RECORDED = ("strategy", "strategy_params", "shield", "profile_hash", "own_parts", "machine")
 """what the config.json of a run says besides its configuration"""
@@ -110,6 +111,8 @@ def configure(
         changes[section] = {**changes.get(section, {}), **given}
     # What the networks see decides which defaults a game has.
     config = _replaced(load_preset(game, changes.pop("env", {})), changes)
+    if config.preset not in PRESETS and "reward_scale" not in changes.get("learner", {}):
+        config = with_reward_scale(config)
     given = {
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in own.items()

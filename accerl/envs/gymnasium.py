@@ -240,8 +240,9 @@ def _make(
         return guards[-1]
 
     spec, name = find_spec(game), bare_id(game)
-    wrappers = [_find_wrapper(wrapper) for wrapper in config.wrappers]
+    wrappers: list[Any] = []
     try:
+        wrappers += [_find_wrapper(wrapper) for wrapper in config.wrappers]
         options = _own_vector_options(spec) if config == AS_IT_IS else None
         if options is not None:
             return gymnasium.make_vec(
@@ -258,10 +259,13 @@ def _make(
     except UserError:
         raise
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+        if config.wrappers:
+            named = f"; is it needed by env.wrappers ({', '.join(config.wrappers)})?"
+            raise UserError(f"game {game!r}: {one_line(error)}{named}") from error
         raise missing_package(game, spec, error) from error
     except Exception as error:  # a user's own code may fail in any way
         hint = ""
-        if wrappers:
+        if config.wrappers:
             given = ", ".join(config.wrappers)
             hint = f"; env.wrappers is {given}, and may name others, also module:Class of your own"
         kind, said = type(error).__name__, one_line(error)

@@ -316,7 +316,10 @@ class Learner:
             # The clipped surrogate holds the ratio to the proximal policy; the rest is weighed.
             policy_logp_t=batch.get("proximal") if config.policy_loss == "clipped" else None,
         )
-        return self.corrector.correct(experience)
+        targets = self.corrector.correct(experience)
+        # A target made of the value itself would be chased up to reward / (1 - discount).
+        fixed = torch.where(truncated, experience.value_t, targets.value_targets)
+        return targets._replace(value_targets=fixed)
 
     def _step(self, loss: Tensor, losses: dict[str, Tensor]) -> dict[str, float]:
         """Take a step; return the losses and the gradient's norm as numbers.

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -135,6 +135,8 @@ class Learner:
         self._result: RunResult | None = None
         self._error: BaseException | None = None
         self._raised = False
+        self._restore: Callable[[], None] | None = None
+        """has Ctrl-C do what it did before the run"""
 
     def start(self) -> None:
         """Begin; returns at once.
@@ -188,6 +190,8 @@ class Learner:
             self.stop()
             self._ended.wait()
             raise
+        finally:
+            self._let_go()
         if self._error is not None:
             self._raised = True
             raise self._error
@@ -227,7 +231,21 @@ class Learner:
             if callable(before):
                 before(number, frame)
 
+        def restore() -> None:
+            if signal.getsignal(signal.SIGINT) is handle:
+                signal.signal(signal.SIGINT, before)
+
         signal.signal(signal.SIGINT, handle)
+        self._restore = restore
+
+    def _let_go(self) -> None:
+        """Leave Ctrl-C and the script's end as they were, once the run has ended and is joined."""
+        if not self._ended.is_set():
+            return
+        atexit.unregister(self._at_exit)
+        if self._restore is not None and threading.current_thread() is threading.main_thread():
+            self._restore()
+            self._restore = None
 
     def _at_exit(self) -> None:
         """Wait for a run that nobody has joined; do not let a script end well if it failed."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from accerl.acting.actor import Actor
 from accerl.acting.rollout import Slab
-from accerl.envs import EnvConfig, make_envs
+from accerl.envs import EnvConfig, Envs, make_envs
 from accerl.networks.observation import ObservationSpec
 from accerl.runtime.machine.memory import give_back_large_blocks, keep_freed_memory
 from accerl.runtime.process.board import Board
@@ -73,6 +73,7 @@ def collect_rollouts(
     mailbox = Mailbox(**mailbox_handle)
     pipe = None if pipe_handle is None else ShapedPipe(**pipe_handle)
     uplink: Uplink | None = None
+    envs: Envs | None = None
 
     def arrived(slot: int) -> None:
         channel.send(Filled(slot))
@@ -93,7 +94,7 @@ def collect_rollouts(
                 actor.collect(slab[slot])
                 (uplink.send if uplink else arrived)(slot)
     finally:
-        for block in (uplink, mailbox, slab, pipe):
+        for block in (uplink, mailbox, slab, pipe, envs):  # the last one's code may be anybody's
             if block is not None:
                 block.close()
 

@@ -33,6 +33,7 @@ def tree() -> dict[str, Any]:
         "empty": torch.zeros(0, 3),
         "scalar": torch.tensor(7, dtype=torch.int64),
         "array": np.array([[True, False]]),
+        "single": np.array(3.0),
         "double": np.array([1e-300, np.inf, -0.0]),
         "numbers": [1, 2.5, None, True, "text", -(2**200), 1e-17],
         "numpy": np.float64(0.1),

@@ -9,6 +9,7 @@ import pytest
 from accerl.families import PIXELS, SMALL_IMAGE, VECTOR, Family, describe_game, family_of
 from accerl.networks.observation import ObservationSpec
 from accerl.presets import load_preset
+from accerl.settings import configure
 from tests.fixtures.own_games import own
 
 pytestmark = pytest.mark.usefixtures("own_games")
@@ -35,6 +36,7 @@ def test_observations_choose_the_family(shape: tuple[int, ...], family: Family) 
         (own("ShownImage-v0"), SMALL_IMAGE, {}),
         (own("ShownFrames-v0"), PIXELS, {"resize": 84, "grayscale": True, "frame_stack": 4}),
         (own("ShownGrey-v0"), PIXELS, {"resize": 84, "frame_stack": 4}),
+        (own("Codes-v0"), SMALL_IMAGE, {}),
         ("qbert", PIXELS, {}),
     ],
 )
@@ -64,6 +66,34 @@ def test_a_game_without_a_preset_has_its_family_s_defaults(
 )
 def test_rewards_are_scaled_by_what_random_play_earns(game: str, scale: float) -> None:
     assert load_preset(game).learner.reward_scale == scale
+
+
+@pytest.mark.parametrize(
+    ("settings", "scale"),
+    [
+        ({"learner.reward_clip": 2.0}, 0.5),
+        ({"learner.reward_clip": 0.25}, 4.0),
+        ({"learner.discount": 0.5}, 1.0),
+        ({"learner.discount": 0.5, "learner.reward_scale": 0.3}, 0.3),
+        ({}, 0.1),
+    ],
+)
+def test_rewards_are_scaled_as_they_count_with_what_is_set(
+    settings: dict[str, float], scale: float
+) -> None:
+    assert configure("Acrobot-v1", settings).learner.reward_scale == scale
+
+
+def test_rewards_of_small_images_are_scaled_where_clipping_is_left() -> None:
+    config = configure(own("ShownImage-v0"), {"learner.reward_clip": 0.0})
+    assert config.learner.reward_scale == 1.0  # five points an episode
+    assert "clipped to +-1," not in describe_game(config)
+    assert "clipped to +-1;" in describe_game(load_preset(own("ShownImage-v0")))
+
+
+def test_frames_of_what_is_no_image_are_stacked() -> None:
+    config = load_preset(own("ShownStrip-v0"), {"frame_stack": 4})
+    assert (config.env.resize, config.env.grayscale, config.env.frame_stack) == (0, False, 4)
 
 
 def test_given_settings_of_env_stay_and_choose_the_family() -> None:

@@ -233,6 +233,7 @@ def test_planes_of_ones_survive_their_resizing() -> None:
         ("CartPole-v1", EnvConfig(resize=84), "go with images"),
         (own("ShownGrey-v0"), EnvConfig(grayscale=True), "needs images of 3 channels"),
         ("CartPole-v1", EnvConfig(wrappers=("Flaten",)), "wrapper 'Flaten' does not exist"),
+        ("CartPole-v1", EnvConfig(wrappers=(own("Needs"),)), r"accerl_package.*\(accerl_test_g"),
         ("CartPole-v1", EnvConfig(wrappers=("Autoreset",)), "wrapper Autoreset cannot be used"),
         ("CartPole-v1", EnvConfig(wrappers=("NormalizeReward",)), "statistics of its own"),
         ("CartPole-v1", EnvConfig(wrappers=("TimeLimit",)), r"'max_episode_steps'; env\.wrappers"),
