@@ -40,6 +40,11 @@ def clock_profile(config: RunConfig) -> LatencyProfile | None:
     return load_profile(config.runtime.profile) if is_virtual else None
 
 
+def names_bundle(name: str) -> bool:
+    """Whether a strategy's name is a bundle's folder; names from here come before folders."""
+    return name not in (*STRATEGIES, *COMPARATORS, AdvancedIndicator.name) and is_bundle(name)
+
+
 def choose_strategy(
     name: str, config: RunConfig, *, spec: str, params: str, bundle_mode: str, strict: bool
 ) -> Strategy:
@@ -136,7 +141,7 @@ def note_on_strategy(name: str, params: str, config: RunConfig) -> str | None:
         return None if "specs" in _read_params(params) else _unknown_times(config, name)
     if name == AdvancedIndicator.name:
         return _unknown_times(config, name, params)
-    return _unknown_times(config, "bundle") if is_bundle(name) else None
+    return _unknown_times(config, "bundle") if names_bundle(name) else None
 
 
 def _note_unknown_times(config: RunConfig, strategy: str, params: str = "{}") -> None:

@@ -66,7 +66,9 @@ def headline(study: StudyRecord, contest: Mapping[str, Any]) -> str:
         if not nobody_arrived(contrast):
             groups[outcome(contrast)].append(study.labels[contrast["b"]])
     ends = _ends(contest, [item["b"] for item in claims if outcome(item) == "better"])
-    if len(groups["better"]) == len(claims):
+    compared = {item["b"] for item in _planned(contest, PRIMARY)}
+    lacking = [study.labels[name] for name in study.primary_against if name not in compared]
+    if len(groups["better"]) == len(claims) and not lacking:
         return (
             f"{subject} reaches the target faster than every comparator "
             f"({len(claims)} of {len(claims)}){ends}."
@@ -80,6 +82,7 @@ def headline(study: StudyRecord, contest: Mapping[str, Any]) -> str:
     start = "" if groups["better"] or groups["worse"] else "No winner: "
     text = f"{start}{subject} is {'; '.join(parts)} (seconds to target){ends}"
     text += f"; no run arrived to compare it with {listed(unreached)}" if unreached else ""
+    text += f"; planned, but without a pair of runs: {listed(lacking)}" if lacking else ""
     return f"{text}."
 
 

@@ -20,14 +20,27 @@ from analysis.records.plan import (
     read_primary,
     read_strategies,
 )
-from analysis.records.read import as_object, read_list, read_optional, read_record, read_rows
+from analysis.records.read import (
+    as_object,
+    read_list,
+    read_optional,
+    read_record,
+    read_rows,
+    require_shape,
+)
 
 BASELINE_HINT = "fp32"
-REQUIRED = (
-    *("name", "subject", "seed", "budget", "tier", "games", "strategies", "test_seeds"),
-    *("plan", "plan_hash", "primary_against", "primary_groups", "accounting", "wall_seconds"),
-    *("commands", "notes", "fingerprint", "versions"),
-)
+SHAPE = {
+    **{"name": str, "subject": str, "seed": int, "budget": str, "tier": str},
+    **{"games": {str: dict}, "strategies": [dict], "test_seeds": [int]},
+    **{"plan": dict, "plan_hash": str, "primary_against": [str], "primary_groups": [str]},
+    "accounting": {
+        **{"accepted": str, "processes": int, "inner_runs": int},
+        **{"meta_wall_seconds": float, "meta_cpu_seconds": float},
+    },
+    **{"wall_seconds": {str: float}, "commands": [str], "notes": [str]},
+    **{"fingerprint": dict, "versions": dict},
+}
 """what study.json says at least"""
 SHOWN = (
     *("seconds", "env_steps", "env_steps_per_second", "final_return", "best_return"),
@@ -266,7 +279,8 @@ def load_study(path: Path) -> StudyRecord:
             f"{path} {missing}; give the --out of `accerl study run contest` or quickstart, which "
             "goes on when it is started again"
         )
-    info = read_record(path / STUDY, REQUIRED)
+    info = read_record(path / STUDY)
+    require_shape(info, SHAPE, str(path / STUDY))
     try:
         games, strategies = read_games(info), read_strategies(info)
         test_seeds = tuple(int(seed) for seed in info["test_seeds"])
@@ -275,7 +289,7 @@ def load_study(path: Path) -> StudyRecord:
     if not (games and strategies and test_seeds):
         raise UserError(f"{path / STUDY} names no games, no strategies or no test seeds")
     runs, warnings = _load_test_runs(path, games, strategies)
-    planned = info["plan"].get("seeds", {}).get("test", test_seeds)
+    planned = as_object(info["plan"].get("seeds", {}), path / STUDY).get("test", test_seeds)
     if len(test_seeds) < len(planned):
         warnings.insert(0, f"ended early: {len(test_seeds)} of {len(planned)} planned test seeds")
     if not runs:

@@ -69,6 +69,46 @@ def read_rows(path: Path) -> tuple[Mapping[str, Any], ...]:
     return tuple(rows)
 
 
+def require_shape(data: Any, shape: Any, where: str) -> None:
+    """Refuse what is not as `shape` says: a type; a list of one shape, or an object of some keys.
+
+    Args:
+        data: read from JSON.
+        shape: a type, `float` for any number; ``[shape]``; ``{"key": shape}``, where there may be
+            more keys; ``{str: shape}``, where any are allowed; or one of these ``| None``, written
+            as ``(shape, None)``.
+        where: what errors begin with, such as the file.
+
+    Raises:
+        UserError: it is not; says where.
+    """
+    if isinstance(shape, tuple):
+        if data is not None:
+            require_shape(data, shape[0], where)
+        return
+    kind = next((kind for kind in (list, dict) if isinstance(shape, kind)), shape)
+    accepted: Any = (int, float) if kind is float else kind
+    is_kind = isinstance(data, accepted)
+    if not is_kind or (type(data) is bool) != (kind is bool):
+        said = "nothing" if data is None else f"{type(data).__name__} {str(data)[:40]!r}"
+        raise UserError(f"{where} is damaged: {NAMES[kind]} was expected, found {said}")
+    if isinstance(shape, list):
+        for index, item in enumerate(data):
+            require_shape(item, shape[0], f"{where}[{index}]")
+    elif isinstance(shape, dict):
+        missing = [key for key in shape if key is not str and key not in data]
+        if missing:
+            raise UserError(f"{where} is incomplete or damaged: it has no {', '.join(missing)}")
+        for key in data if str in shape else shape:
+            require_shape(data[key], shape.get(key, shape.get(str)), f"{where}: {key}")
+
+
+NAMES = {
+    **{int: "a whole number", float: "a number", bool: "true or false", str: "a text"},
+    **{list: "a list", dict: "an object"},
+}
+
+
 def as_object(data: Any, path: Path, what: str = "a JSON object") -> dict[str, Any]:
     """Return `data` of a file if it is a JSON object.
 

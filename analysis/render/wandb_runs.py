@@ -221,7 +221,7 @@ def _run_job(label: str, run: RunRecord) -> dict[str, Any]:
     return {
         "name": label,
         "group": run.env,
-        "config": {"strategy": run.strategy, "env": run.env, "seed": run.seed, **run.config},
+        "config": {**run.config, "strategy": run.strategy, "game": run.env, "seed": run.seed},
         "tags": [str(run.summary.get(key, "unknown")) for key in ("tier", "runtime")],
         "rows": [{STEP: item.total_seconds, **_report_values(item)} for item in run.reports],
         "summary": {key: value for key, value in run.summary.items() if value is not None},

@@ -202,7 +202,9 @@ def git_revision() -> str | None:
     if found is None:
         return None
     changes = _git(git, folder, "status", "--porcelain", "--untracked-files=no")
-    return found.split()[0] + ("-dirty" if changes else "")
+    sources = [f"../{package}/*.py" for package in PACKAGES]  # new ones may be imported
+    added = _git(git, folder, "ls-files", "--others", "--exclude-standard", "--", *sources)
+    return found.split()[0] + ("-dirty" if changes or added else "")
 
 
 def code_revision() -> str:

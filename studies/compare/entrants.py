@@ -20,10 +20,9 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import CompressionSpec, is_import_path
 from accerl.training.resume import run_identity
 from accerl.training.run import known_times
-from controller.bundle.bundle import is_bundle
 from studies.jobs.inner import has_own_dice, with_dice
 from studies.run_checks import check_run
-from studies.strategies import choose_strategy
+from studies.strategies import choose_strategy, names_bundle
 
 LONGEST = 60
 """characters of a folder's name that a strategy's label gives"""
@@ -99,7 +98,10 @@ def _read(text: str, config: RunConfig, profile: LatencyProfile | None) -> Entra
     else:
         given = {"spec": "{}", "params": params, "bundle_mode": "policy", "strict": False}
         strategy = choose_strategy(name, config, **given)
-        label = str(Path(name)) if is_bundle(name) else " ".join(text.split())
+        label = " ".join(text.split())
+        if names_bundle(name):
+            path = str(Path(name))
+            label = path if names_bundle(path) else f"./{path}"
     check_run(config, strategy, profile, begins=True)
     with own_errors("strategy", strategy):
         pickle.dumps(strategy)  # it travels to other processes

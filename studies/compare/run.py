@@ -20,7 +20,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.training.run_folder import CHECKPOINT
 from analysis.formats import ranges
 from analysis.records.comparison import COMPARISON
-from controller.bundle.bundle import is_bundle, read_bundle
+from controller.bundle.bundle import read_bundle
 from controller.bundle.meta import git_revision
 from studies.benchmarks.repeats import timed_here
 from studies.compare.entrants import Entrant, read_entrants
@@ -30,7 +30,7 @@ from studies.learning.curve import LearningCurve
 from studies.learning.interval import mean_interval
 from studies.progress import bar, duration, say
 from studies.run_checks import say_what_is_assumed
-from studies.strategies import clock_profile, note_on_strategy
+from studies.strategies import clock_profile, names_bundle, note_on_strategy
 from studies.students.table import compared_rows, ratio_of
 from studies.study_folder import claim
 
@@ -90,11 +90,11 @@ def compare(
     make_out_dir(out)
     claim(out, {"study": "compare", **_settings(config)})
     jobs = _jobs(config, entrants, order, profile, out)
-    if profile is None:
-        whole = duration(len(jobs) * config.seconds)
-        say(f"{len(jobs)} runs of {config.seconds:g} s, one after another: {whole} and start-up")
-    with open_executor(out, workers) as executor, bar("runs", len(jobs)) as advance:
-        made = executor.map(jobs, advance)
+    with open_executor(out, workers) as executor:
+        if profile is None:
+            _say_what_is_left(config, [job for job in jobs if not executor.is_saved(job)])
+        with bar("runs", len(jobs)) as advance:
+            made = executor.map(jobs, advance)
     curves = {(job.label, job.config.seed): end.result for job, end in zip(jobs, made, strict=True)}
     labels = [entrant.label for entrant in entrants]
     given = tuple(scores) or reached_by(labels[0], curves)
@@ -121,6 +121,16 @@ def compare(
     }
     write_json(out / COMPARISON, result)
     return result
+
+
+def _say_what_is_left(config: RunConfig, jobs: Sequence[ComparedJob]) -> None:
+    """Print how long runs on the real clock will take, and which of them were made before."""
+    if not jobs:
+        return
+    whole = duration(len(jobs) * config.seconds)
+    say(f"{len(jobs)} runs of {config.seconds:g} s, one after another: {whole} and start-up")
+    if old := sum(job.out is not None and job.out.is_dir() for job in jobs):
+        say(f"  {old} of them are there, by other code or packages, and are made again")
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
@@ -166,7 +176,7 @@ def notes_on(strategies: Sequence[str], config: RunConfig, seeds: Sequence[int])
 
 def _note_on_seeds(name: str, game: str, seeds: Sequence[int]) -> str | None:
     """Say of a bundle that it was trained on the game with some of the seeds; None: it was not."""
-    if not is_bundle(name):
+    if not names_bundle(name):
         return None
     trained = [each for each in read_bundle(name).meta.instances if each.game == game]
     shared = {seed for each in trained for seed in each.seeds if seed in seeds}

@@ -19,7 +19,7 @@ from studies.jobs.cached import RESULTS
 from studies.jobs.decided import PRECISION
 from studies.jobs.timed import OF_GAME
 from studies.jobs.work import is_run_of
-from studies.study_folder import OPENED, PLAN, SETTINGS, find_folder, make_folder
+from studies.study_folder import OPENED, PLAN, SETTINGS, driven, find_folder, make_folder
 
 FORMAT = "accerl study pack"
 """first field of a pack, by which it is known"""
@@ -148,7 +148,14 @@ def merge_results(sources: Sequence[Path], out: Path) -> Carried:
                     "same study, budget, seed, profile and precision"
                 )
         notes = {**source.notes, **notes}
-    make_folder(out)
+    with driven(make_folder(out)):
+        return _merged(there, found, notes, out)
+
+
+def _merged(
+    there: _Source, found: Sequence[tuple[Path, _Source]], notes: Mapping[str, Any], out: Path
+) -> Carried:
+    """Add what sources have to a folder, which nobody else makes runs in meanwhile."""
     make_out_dir(out / RESULTS)
     for name, note in notes.items():
         if not (out / name).is_file():

@@ -104,6 +104,10 @@ class LocalExecutor(CachedExecutor):
         self._busy.clear()
 
 
+class _StudyEndsError(SystemExit):
+    """The study has ended in mid-job."""
+
+
 _working = False
 """whether this process does a job"""
 
@@ -114,8 +118,10 @@ def _do(data: bytes) -> Done | Failed:
     _working = True
     try:
         return do(data)
-    except SystemExit:
+    except _StudyEndsError:
         os._exit(1)
+    except SystemExit as error:
+        return Failed(error=f"its own code ended the program: sys.exit({error.code!r})")
     finally:
         _working = False
 
@@ -140,4 +146,4 @@ def _end_with(lifeline: Connection) -> None:
 def _leave(*_: object) -> None:
     if not _working:  # nothing is to be tidied up, and Python may be about to end itself
         os._exit(1)
-    raise SystemExit
+    raise _StudyEndsError

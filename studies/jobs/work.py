@@ -16,7 +16,7 @@ from typing import Any
 
 from accerl.errors import GameError, UserError
 from accerl.precision import auto_means
-from accerl.records import SUMMARY, json_hash
+from accerl.records import METRICS, SUMMARY, json_hash
 from studies.jobs.executor import Job
 from studies.study_folder import StudyFolder, find_folder, pack_records
 
@@ -145,7 +145,8 @@ def _with_traceback(error: GameError, place: Path | None) -> GameError:
 def is_run_of(out: Path, digest: str) -> bool:
     """Whether a run directory is whole, and of the job of that name: not of an older one's."""
     mark = out / JOB
-    return (out / SUMMARY).is_file() and mark.is_file() and mark.read_text() == digest
+    is_whole = all(file.is_file() for file in (out / SUMMARY, out / METRICS, mark))
+    return is_whole and mark.read_text() == digest
 
 
 def _settle(run: Path, out: Path, digest: str) -> None:

@@ -159,7 +159,8 @@ class Ratios:
     """What runs take to a score over what the baseline's take, pair by pair.
 
     A run that does not reach the score counts with its whole length. Where neither of a pair does,
-    the two lengths say nothing, and the pair is left out.
+    the two lengths say nothing, and the pair is left out; so is one with a run of length 0, which
+    made no env step.
     """
 
     logs: Sequence[float]
@@ -172,7 +173,9 @@ class Ratios:
     @classmethod
     def of(cls, pairs: Sequence[Pair]) -> Self:
         """Compare runs with the baseline's."""
-        known = [(own, base) for own, base in pairs if own[1] or base[1]]
+        known = [
+            (own, base) for own, base in pairs if (own[1] or base[1]) and own[0] > 0.0 < base[0]
+        ]
         return cls(
             logs=[math.log(own[0] / base[0]) for own, base in known],
             own_missed=sum(not own[1] for own, _ in known),

@@ -205,7 +205,7 @@ class EndsWithin:
                     continue
                 ends = end_score(other[seed], least), end_score(own[seed], least)
                 known = [score for score in base[seed].scores if score is not None]
-                if ends[0] is None or ends[1] is None or max(known) <= known[0]:
+                if ends[0] is None or ends[1] is None or not known or max(known) <= known[0]:
                     left_out += 1
                     continue
                 gap = (ends[1] - ends[0]) / (max(known) - known[0])

@@ -221,6 +221,13 @@ def test_saved_results_of_other_code_are_told(
     assert told.count("saved results are of other code than this (1 by 0123456)") == 1
 
 
+def test_a_job_whose_code_ends_the_program_is_named_at_once(tmp_path: Path, diary: Path) -> None:
+    message = r"a job failed \(diary, seed 0\): its own code .* sys.exit\('enough'\); finished"
+    with open_executor(tmp_path, 1) as executor, pytest.raises(UserError, match=message):
+        executor.map([DiaryJob(number=0, diary=diary, does="leave")])
+    assert len(notes(diary, "begun", 0)) == 1
+
+
 def test_a_job_that_raises_is_named_once_the_others_under_way_are_saved(
     tmp_path: Path, diary: Path
 ) -> None:

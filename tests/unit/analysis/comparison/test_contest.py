@@ -53,6 +53,12 @@ def test_the_headline_says_where_what_is_faster_may_end_lower(
     faster = "faster than every comparator (2 of 2)"
     lower = "; that it ends at most 5% lower is shown against 1 of 2."
     assert headline(study, turned).endswith(faster + lower)
+    further = {**study.info, "primary_against": [*study.primary_against, "oracle"]}
+    oracle = replace(study.strategies[0], name="oracle", label="the oracle")
+    wider = replace(study, info=further, strategies=(*study.strategies, oracle))
+    said = headline(wider, turned)
+    assert "every comparator" not in said
+    assert said.endswith("; planned, but without a pair of runs: the oracle.")
     for item in turned["contrasts"]:
         item["low"] = max(item["low"], 0.0)
     assert headline(study, turned).endswith(faster + ".")

@@ -10,12 +10,14 @@ import pytest
 
 from accerl.errors import UserError
 from accerl.presets import load_preset
+from accerl.records import read_json
 from accerl.spec import Decision
-from analysis.records.comparison import REQUIRED, load_comparison
+from analysis.records.comparison import load_comparison
 from analysis.records.load import Game, is_study, load_run, load_study, machine_warning
 from analysis.records.read import read_list, read_rows
 from tests.fixtures.studies.synthetic_study import FULL, GAMES, make_report, write_run, write_study
 
+GALLERY = Path(__file__).parents[4] / "analysis" / "gallery"
 SMALL = {"games": ("freeway",), "strategies": ("fp32", "learned"), "seeds": (100, 101)}
 
 
@@ -155,6 +157,10 @@ def test_a_run_that_stopped_before_the_horizon_is_kept_and_named(tmp_path: Path)
         ({"games": {"freeway": {"horizon_seconds": 90}}}, "incomplete or damaged"),
         ({"strategies": [{"label": "x"}]}, "incomplete or damaged"),
         ({"test_seeds": []}, "no test seeds"),
+        ({"accounting": {}}, r"study.json: accounting is incomplete .* it has no accepted"),
+        ({"primary_against": 5}, "primary_against is damaged: a list was expected, found int"),
+        ({"seed": "x"}, "seed is damaged: a whole number was expected, found str 'x'"),
+        ({"plan": {"seeds": [1]}}, "must hold a JSON object, found list"),
         ({"games": {"freeway": {**GAMES["freeway"], "target_return": 0.0}}}, "must lie above"),
     ],
 )
@@ -198,9 +204,14 @@ def test_rows_drop_a_cut_last_line_and_refuse_damage_inside(tmp_path: Path) -> N
         read_rows(path)
 
 
-def with_strategy(**row: str) -> dict[str, Any]:
-    """Return a comparison of one strategy, whose runs have no place."""
-    return {key: {} for key in REQUIRED} | {"seeds": [0], "strategies": [row]}
+def comparison(**changes: Any) -> dict[str, Any]:
+    """Return a real comparison of two scores, with some of it in another form."""
+    result = read_json(GALLERY / "real-clock.json")
+    row = result["strategies"][1]
+    for name, value in changes.items():
+        owner = next(each for each in (result, row, row["to_score"][0]) if name in each)
+        owner[name] = value
+    return result
 
 
 @pytest.mark.parametrize(
@@ -208,17 +219,26 @@ def with_strategy(**row: str) -> dict[str, Any]:
     [
         ([], "must hold a JSON object, found list"),
         ({"game": "catch"}, "is incomplete or damaged: it has no network, clock"),
-        ({key: [] for key in REQUIRED}, "names no seeds and no strategies"),
-        (with_strategy(label="fp32"), "has no run folder of fp32"),
-        (with_strategy(), r"is incomplete or damaged: KeyError\('label'\)"),
+        (comparison(seeds=[], strategies=[]), "names no seeds and no strategies"),
+        (comparison(strategies=[{"label": "x"}]), r"strategies\[0\] is .* it has no seeds"),
+        (comparison(run_folders={}), "has no run folder of original fp32"),
+        (comparison(seeds=5), ": seeds is damaged: a list was expected, found int '5'"),
+        (comparison(scores=[True, 0.0]), r": scores\[0\] is damaged: a number was expected"),
+        (comparison(scores=[0.0]), "is damaged: original fp32 is timed to "),
+        (comparison(acted=None), "acted is damaged: an object was expected, found nothing"),
+        (comparison(seconds_interval=[1.0, "2"]), r"seconds_interval\[1\] is damaged: a number"),
+        (comparison(bound=3), r"strategies\[1\]: to_score\[0\]: bound is damaged: a text was"),
     ],
 )
 def test_a_comparison_that_says_too_little_is_refused(
     found: Any, message: str, tmp_path: Path
 ) -> None:
+    (tmp_path / "comparison.json").write_text(json.dumps(comparison()))
+    assert load_comparison(tmp_path) == comparison()
     (tmp_path / "comparison.json").write_text(json.dumps(found))
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as refused:
         load_comparison(tmp_path)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("found", [5, {}, [5]])

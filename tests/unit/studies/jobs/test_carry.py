@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from accerl.errors import UserError
-from accerl.records import SUMMARY, json_hash, read_json, write_json
+from accerl.records import METRICS, SUMMARY, json_hash, read_json, write_json
 from studies.cli.main import run
 from studies.jobs.carry import Carried, merge_results, pack_results
 from studies.jobs.executor import Job
@@ -25,6 +25,7 @@ from studies.study_folder import (
     PLAN,
     SETTINGS,
     claim,
+    driven,
     find_folder,
     make_folder,
     write_plan,
@@ -206,13 +207,23 @@ def test_a_run_that_has_the_place_of_another_is_left(tmp_path: Path) -> None:
     assert found == Carried(added=1, known=0, left=1)
 
 
-def test_a_run_directory_that_was_lost_comes_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [SUMMARY, METRICS])
+def test_a_run_directory_that_was_lost_comes_back(tmp_path: Path, lost: str) -> None:
     save_run(tmp_path / "here", 1)
     merge_results([tmp_path / "here"], tmp_path / "there")
-    (tmp_path / "there" / "runs" / "1" / SUMMARY).unlink()
+    (tmp_path / "there" / "runs" / "1" / lost).unlink()
     found = merge_results([tmp_path / "here"], tmp_path / "there")
     assert found == Carried(added=1, known=0, left=0)
-    assert (tmp_path / "there" / "runs" / "1" / SUMMARY).is_file()
+    assert (tmp_path / "there" / "runs" / "1" / lost).is_file()
+
+
+def test_nothing_is_added_while_a_study_is_under_way(tmp_path: Path) -> None:
+    save_run(tmp_path / "here", 1)
+    with (
+        driven(make_folder(tmp_path / "there")),
+        pytest.raises(UserError, match="a study is under way in"),
+    ):
+        merge_results([tmp_path / "here"], tmp_path / "there")
 
 
 def test_what_was_planned_otherwise_is_refused_and_nothing_is_added(tmp_path: Path) -> None:

@@ -93,6 +93,10 @@ def test_beside_baselines_that_learned_nothing_no_end_is_known() -> None:
     key = (PAPER, "INT8", 0)
     unscored = {**found, key: replace(found[key], scores=[None] * 20)}
     assert check([(PANEL, unscored)]).what.endswith(told)
+    three = curves({name: [1.0] * 4 for name in ("Original", "INT8", "Net3")})
+    key = (PAPER, "Original", 0)
+    unscored = {**three, key: replace(three[key], scores=[None] * 20)}
+    assert replace(check, over="Net3")([(PANEL, unscored)]).what.endswith(told)
 
 
 def test_ends_are_held_against_another_line_in_shares_of_what_the_baseline_has_learned() -> None:

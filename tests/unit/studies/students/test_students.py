@@ -93,6 +93,8 @@ def test_ratios_say_on_which_side_they_are_wrong_and_leave_out_what_says_nothing
     assert Ratios.of([(there, never)]).bound == "<"
     assert Ratios.of([(there, never), (never, there)]).bound == "~"
     assert Ratios.of([(never, never)]).logs == []
+    nothing = (0.0, False)  # not one env step was made
+    assert Ratios.of([(nothing, there), (there, nothing)]).left_out == 2
 
 
 def test_scores_are_the_actors_where_the_learner_s_are_measured_too() -> None:
