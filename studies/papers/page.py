@@ -7,19 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import read_json, write_bytes
+from accerl.records import write_bytes
 from analysis import formats
+from analysis.records.read import read_record, require_shape
 from studies.bits.plan import BUDGETS as BITS_BUDGETS
 from studies.learning.curve import PROCESSES
 from studies.learning.interval import ENOUGH_GAMES
-from studies.papers.plan import FIGURES, at_budget
+from studies.papers.plan import BUDGETS, FIGURES, at_budget
 from studies.papers.results import interval_text, reached_text
 
 PAGE = "README.md"
-NEEDED = ("budget", "command", "verdicts")
-"""of every result that a page shows"""
-NEEDED_OF_FIGURES = ("figure", "title", "panels", "git_revision", "fingerprint")
-NEEDED_OF_PANELS = ("game", "baseline", "rules", "machines")
+SHAPE = {
+    **{"budget": str, "command": str},
+    "verdicts": [{"claim": str, "outcome": str, "what": str}],
+}
+"""what every result that a page shows says at least"""
+SHAPE_OF_FIGURES = {
+    **SHAPE,
+    **{"figure": str, "title": str, "git_revision": (str, None), "fingerprint": dict},
+    "panels": [{"game": str, "baseline": str, "rules": [str], "machines": dict}],
+}
 TITLE = "# The papers' figures, run again"
 """first line of a page, by which one that is written anew is known"""
 INTERVALS = (
@@ -65,17 +72,13 @@ def read_result(path: Path) -> dict[str, Any]:
     Raises:
         UserError: it is incomplete or damaged.
     """
-    found = read_json(path)
-    needed = NEEDED if "study" in found else (*NEEDED, *NEEDED_OF_FIGURES)
-    missing = [name for name in needed if name not in found]
-    for panel in found.get("panels", ()):
-        missing += [name for name in NEEDED_OF_PANELS if name not in panel]
-    if missing:
+    found = read_record(path)
+    try:
+        require_shape(found, SHAPE if "study" in found else SHAPE_OF_FIGURES, str(path))
+    except UserError as error:
         raise UserError(
-            f"{path} is incomplete, damaged or of another version: it has no "
-            f"{', '.join(dict.fromkeys(missing))}; remove it and run the study again (its runs are "
-            "kept)"
-        )
+            f"{error}; remove it and run the study again (its runs are kept)"
+        ) from error
     return found
 
 
@@ -139,9 +142,10 @@ def section(folder: Path, result: Mapping[str, Any]) -> list[str]:
 def of_today(result: Mapping[str, Any]) -> list[str]:
     """Say where the command would run or ask something else today than what is shown."""
     budget, name = result["budget"], result.get("figure")
-    today = BITS_BUDGETS[budget] if name is None else at_budget(FIGURES[name], budget)
-    if result.get("key") == today.key:
-        return []
+    if budget in (BITS_BUDGETS if name is None else BUDGETS):
+        today = BITS_BUDGETS[budget] if name is None else at_budget(FIGURES[name], budget)
+        if result.get("key") == today.key:
+            return []
     return ["Of an earlier version: today's command has other runs, scores or questions.", ""]
 
 

@@ -17,7 +17,8 @@ from controller.env.machines import NUMBERS
 from studies.students.plan import INT8, NET3
 
 SEEDS = range(300, 320)
-"""of the matrix, for this study alone: what is tuned is tested on them, and never tuned"""
+"""of the matrix: what this study tunes is tested on them, and never tuned (some were played before,
+by runs of MinAtar's Breakout and Space Invaders that the indicator's prior was set by)"""
 COPY_SEEDS = range(1_000, 2_000)
 """of the placebo's copies"""
 TARGETS = (0.5, 0.9)

@@ -108,12 +108,14 @@ def test_a_folder_without_results_costs_a_line(
         write_gallery([tmp_path / "none"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert command(["study", "page", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
-    (tmp_path / "fig8.json").write_text("{}")
-    with pytest.raises(
-        UserError,
-        match=r"fig8\.json is incomplete, damaged or of another version: it has no budget",
-    ):
-        write_gallery([tmp_path], tmp_path / "out")
+    for text, message in {
+        "{}": "is incomplete or damaged: it has no budget, .*; remove it and run the study again",
+        "[]": "must hold a JSON object",
+        '{"budget": "short", "command": "", "verdicts": 5}': "is .* has no figure",
+    }.items():
+        (tmp_path / "fig8.json").write_text(text)
+        with pytest.raises(UserError, match=rf"fig8\.json {message}"):
+            write_gallery([tmp_path], tmp_path / "out")
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
