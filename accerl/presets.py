@@ -95,7 +95,7 @@ _PAPER_PONG = RunConfig(
 # it is now, by processes of its own; the learner is drawn to where it can be followed. Choose the
 # actors' network with --spec '{"student": "net2"}'. The divergence is that of equation 1 here.
 _ALD_PONG = replace(
-    _atari("pong", pixel_centre=87, pixel_unit=47.0, seconds=1200.0, anneal_updates=0),
+    _atari("pong", pixel_centre=87, pixel_unit=47.0, seconds=1200.0),
     preset="ald-pong",
     network="original",
     learner=replace(
@@ -141,7 +141,7 @@ _PRESETS = [
         preset="acrobot",
         game="acrobot",
         seconds=300.0,
-        learner=replace(_CARTPOLE_LEARNER, learning_rate=1e-3, clip_ratio=0.2),
+        learner=replace(_CARTPOLE_LEARNER, clip_ratio=0.2),
         runtime=replace(_SMALL_RUNTIME, interval_seconds=15.0, eval_episodes=16),
         compression=SMALL_COMPRESSION,
     ),

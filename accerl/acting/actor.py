@@ -56,8 +56,8 @@ class Actor:
     def drop_artifacts(self) -> None:
         """Keep the engines only, not the bytes they were made of: `state_dict` loses them."""
         if self._publication is not None:
-            number, shares = self._publication.number, self._publication.shares
-            self._publication = Publication(number, [], shares)
+            loaded = self._publication
+            self._publication = Publication(loaded.number, [], loaded.shares)
 
     def collect(self, rollout: Rollout) -> None:
         """Fill `rollout` in place: T steps of every environment with one engine."""

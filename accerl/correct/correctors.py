@@ -23,8 +23,43 @@ from accerl.errors import UserError
 
 
 @dataclass(frozen=True)
-class VTraceCorrector:
-    """Corrects value targets and advantages with V-trace (paper, eq. 2); leaves the weights.
+class _TraceCorrector:
+    """Corrects value targets and advantages with traces of its own; leaves the weights.
+
+    TD errors are weighed by min(rho, pi / mu).
+
+    Raises:
+        UserError: the truncation level is negative.
+    """
+
+    rho: float = math.inf
+    """largest weight of a TD error"""
+
+    def __post_init__(self) -> None:
+        require_level(f"{type(self).__name__}: rho", self.rho)
+
+    def _truncated(self, ratio_t: Tensor, bar: float) -> Tensor:
+        """Return what becomes of ratios [T, B] beyond a level."""
+        return ratio_t.clamp(max=bar)
+
+    def _trace(self, experience: Experience, ratio_t: Tensor) -> Tensor:
+        """Return c_t [T, B]; `ratio_t` is pi / mu, not truncated."""
+        raise NotImplementedError
+
+    def correct(self, experience: Experience, targets: Targets) -> Targets:
+        """Replace value targets and advantages by those of the estimator's state form."""
+        ratio_t = _ratio(experience)
+        return state_targets(
+            experience,
+            rho_t=self._truncated(ratio_t, self.rho),
+            c_t=self._trace(experience, ratio_t),
+            policy_weights=targets.policy_weights,
+        )
+
+
+@dataclass(frozen=True)
+class VTraceCorrector(_TraceCorrector):
+    """V-trace (paper, eq. 2): traces min(c, pi / mu).
 
     Raises:
         UserError: a truncation level is negative, or c exceeds rho.
@@ -36,25 +71,14 @@ class VTraceCorrector:
     """c_bar: decides how far corrections travel back in time"""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         name = type(self).__name__
-        require_level(f"{name}: rho", self.rho)
         require_level(f"{name}: c", self.c)
         if self.c > self.rho:
             raise UserError(f"{name}: V-trace needs c <= rho, got rho {self.rho} and c {self.c}")
 
-    def _truncated(self, ratio_t: Tensor, bar: float) -> Tensor:
-        """Return what becomes of ratios [T, B] beyond a level."""
-        return ratio_t.clamp(max=bar)
-
-    def correct(self, experience: Experience, targets: Targets) -> Targets:
-        """Replace value targets and advantages by those of V-trace."""
-        ratio_t = _ratio(experience)
-        return state_targets(
-            experience,
-            rho_t=self._truncated(ratio_t, self.rho),
-            c_t=self._truncated(ratio_t, self.c),
-            policy_weights=targets.policy_weights,
-        )
+    def _trace(self, experience: Experience, ratio_t: Tensor) -> Tensor:
+        return self._truncated(ratio_t, self.c)
 
 
 @dataclass(frozen=True)
@@ -74,37 +98,6 @@ class LeakyVTraceCorrector(VTraceCorrector):
 
     def _truncated(self, ratio_t: Tensor, bar: float) -> Tensor:
         return leaky_truncation(ratio_t, bar, self.alpha)
-
-
-@dataclass(frozen=True)
-class _TraceCorrector:
-    """Corrects value targets and advantages with traces of its own.
-
-    TD errors are weighed by min(rho, pi / mu).
-
-    Raises:
-        UserError: the truncation level is negative.
-    """
-
-    rho: float = math.inf
-    """largest weight of a TD error"""
-
-    def __post_init__(self) -> None:
-        require_level(f"{type(self).__name__}: rho", self.rho)
-
-    def _trace(self, experience: Experience, ratio_t: Tensor) -> Tensor:
-        """Return c_t [T, B]; `ratio_t` is pi / mu, not truncated."""
-        raise NotImplementedError
-
-    def correct(self, experience: Experience, targets: Targets) -> Targets:
-        """Replace value targets and advantages by those of the estimator's state form."""
-        ratio_t = _ratio(experience)
-        return state_targets(
-            experience,
-            rho_t=ratio_t.clamp(max=self.rho),
-            c_t=self._trace(experience, ratio_t),
-            policy_weights=targets.policy_weights,
-        )
 
 
 @dataclass(frozen=True)
@@ -156,9 +149,10 @@ class ISCorrector:
 
     def correct(self, experience: Experience, targets: Targets) -> Targets:
         """Multiply the policy weights by min(rho, pi / mu)."""
+        proximal = experience.policy_logp_t
         weights = importance_sampling(
             behaviour_logp_t=experience.behaviour_logp_t,
-            target_logp_t=_policy_logp_t(experience),
+            target_logp_t=experience.target_logp_t if proximal is None else proximal,
             rho_bar=self.rho,
         )
         return targets._replace(policy_weights=targets.policy_weights * weights)
@@ -183,9 +177,3 @@ def _ratio(experience: Experience) -> Tensor:
         target_logp_t=experience.target_logp_t,
         rho_bar=math.inf,
     )
-
-
-def _policy_logp_t(experience: Experience) -> Tensor:
-    if experience.policy_logp_t is None:
-        return experience.target_logp_t
-    return experience.policy_logp_t
