@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from accerl.errors import UserError
 from accerl.precision import auto_means
-from accerl.records import json_hash, read_json, write_json
+from accerl.records import json_hash, read_json, versions, write_json
 from analysis.formats import made_by
 from analysis.records.read import read_record
 from controller.bundle.meta import code_revision
@@ -58,7 +58,7 @@ class CachedExecutor(ABC):
         """what this precision means, and the folder once runs are made in it"""
         self._is_driven = False
         self._cache = ResultCache(self.folder.path / RESULTS)
-        self._revision = code_revision()
+        self._revision, self._versions = code_revision(), versions()
         self._made_by: dict[str, str] = {}
         """by name of the job: the revision of the code that made its result"""
         self._others_told = False
@@ -121,15 +121,23 @@ class CachedExecutor(ABC):
         return dict(Counter(self._made_by.values()).most_common())
 
     def _tell_others(self, outcomes: Sequence[Outcome[Any]]) -> None:
-        """Say once that some of these results are of other code: nothing else would."""
+        """Say once that some of these results are of other code or packages: nothing else would."""
         own = self._revision
         by = revisions({each.key: each for each in outcomes}.values())  # a job may be asked twice
         others = {name: count for name, count in by.items() if name != own}
-        if others and not self._others_told:
+        packages = {
+            f"{name} {version}"
+            for each in outcomes
+            for name, version in each.versions.items()
+            if self._versions.get(name) != version
+        }
+        found = [f"code than this ({made_by(others)})"] if others else []
+        found += [f"packages than these ({', '.join(sorted(packages))})"] if packages else []
+        if found and not self._others_told:
             self._others_told = True
             say(
-                f"  saved results are of other code than this ({made_by(others)}): if that changed "
-                "how runs go, give --out a new folder to make all of them with this"
+                f"  saved results are of other {' and '.join(found)}: if that changed how runs go, "
+                "give --out a new folder to make all of them with this"
             )
 
     def take_folder(self) -> None:
@@ -156,15 +164,16 @@ class CachedExecutor(ABC):
         key = job_key(job, self.folder.path)
         # Where a run directory was lost, what comes with the new one is its result.
         if job.out is not None or key not in self._cache:
-            known = {"cpu_seconds": done.cpu_seconds, "git_revision": self._revision}
-            self._cache.save(key, {"value": done.result, **known})
+            known = {"git_revision": self._revision, "versions": self._versions}
+            result = {"value": done.result, "cpu_seconds": done.cpu_seconds, **known}
+            self._cache.save(key, result)
         for abandoned in (self.folder.path / SCRATCH).glob(f"{name}-*"):  # of a killed worker
             shutil.rmtree(abandoned, ignore_errors=True)
 
     def _outcome(self, name: str, job: Job[R]) -> Outcome[R]:
         found = self._cache[job_key(job, self.folder.path)]
-        by = found.get("git_revision")
-        return Outcome(name, job.read_result(found["value"]), found["cpu_seconds"], by)
+        by, packages = found.get("git_revision"), found.get("versions", {})
+        return Outcome(name, job.read_result(found["value"]), found["cpu_seconds"], by, packages)
 
     def __enter__(self) -> Self:
         self._held.enter_context(auto_means(self.precision))

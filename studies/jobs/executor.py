@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -82,6 +82,8 @@ class Outcome(Generic[R]):
     cpu_seconds: float
     git_revision: str | None = None
     """of the code of the study that had it made; None: not known"""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """of the packages that it was made with, as far as they are known"""
 
 
 def revisions(outcomes: Iterable[Outcome[Any]]) -> dict[str, int]:

@@ -202,7 +202,7 @@ def test_revisions_are_those_of_the_results_that_are_given() -> None:
 OTHER = "0123456".ljust(40, "0")
 
 
-def test_saved_results_of_other_code_are_told(
+def test_saved_results_of_other_code_or_packages_are_told(
     tmp_path: Path, diary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = DiaryJob(number=1, diary=diary)
@@ -211,6 +211,7 @@ def test_saved_results_of_other_code_are_told(
     for file in (tmp_path / "jobs").iterdir():
         saved = json.loads(file.read_text())
         saved["result"]["git_revision"] = OTHER
+        saved["result"]["versions"]["torch"] = "2.8.0"
         file.write_text(json.dumps(saved))
     with open_executor(tmp_path, 1) as executor:
         for _ in range(2):
@@ -218,7 +219,8 @@ def test_saved_results_of_other_code_are_told(
         assert executor.runs_by[OTHER] == 2
     printed = capsys.readouterr()
     told = " ".join((printed.out + printed.err).split())
-    assert told.count("saved results are of other code than this (1 by 0123456)") == 1
+    others = "other code than this (1 by 0123456) and packages than these (torch 2.8.0)"
+    assert told.count(f"saved results are of {others}: if that changed") == 1
 
 
 def test_a_job_whose_code_ends_the_program_is_named_at_once(tmp_path: Path, diary: Path) -> None:
