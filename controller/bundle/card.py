@@ -9,7 +9,7 @@ from typing import Any
 
 from controller.bundle.content import GRAPH_IN_WORDS, Content
 from controller.bundle.files import Manifest
-from controller.bundle.meta import BundleMeta, Result
+from controller.bundle.meta import ALL, HELD_OUT, BundleMeta, Result
 from controller.bundle.schedule import Schedule
 
 TEMPLATE = """---
@@ -150,7 +150,9 @@ def card(
         for item in meta.instances
     ]
     profiles = [f"{item.name} ({item.hash})" for item in meta.profiles]
-    results = "\n".join(f"- {describe_result(result)}" for result in meta.results)
+    pooled = _pooled(meta)
+    first = [*pooled, *(result for result in meta.results if result not in pooled)]
+    results = "\n".join(f"- {describe_result(result)}" for result in first)
     if meta.results and meta.tier == "virtual":
         results += f"\n\n{SHARED}"
     return TEMPLATE.format(
@@ -185,9 +187,15 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def _pooled(meta: BundleMeta) -> list[Result]:
+    """Return the results over several instances."""
+    return [result for result in meta.results if result.instance in (ALL, HELD_OUT)]
+
+
 def _front_matter(meta: BundleMeta) -> str:
     """Return the YAML that model hubs read, with the results as `model-index`.
 
+    Where there are results over several instances, those alone: editors show it above the rest.
     Strings are written as JSON, which YAML contains: no name of a game can break it.
     """
     lines = [
@@ -202,7 +210,7 @@ def _front_matter(meta: BundleMeta) -> str:
     if meta.results:  # a model-index without results is not valid
         name = f"compression schedule for {', '.join(meta.games) or 'unknown games'}"
         lines += ["model-index:", f"- name: {json.dumps(name)}", "  results:"]
-    for result in meta.results:
+    for result in _pooled(meta) or meta.results:
         words = f"{result.metric}, ratio to {result.against}"
         lines += [
             "  - task:",

@@ -54,6 +54,10 @@ class TrainedOn:
         return self.game if self.profile is None else f"{self.game}-{self.profile}"
 
 
+ALL, HELD_OUT = "all", "held out"
+"""instances of results: every one together, and those that were not trained on"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Result:
     """How the controller did beside another strategy, as a ratio with its 95% interval.

@@ -23,7 +23,7 @@ from analysis.comparison.stats import paired_log_ratio
 from controller.actions import ActionSpace
 from controller.bundle.bundle import export_bundle, load_bundle, verify_bundle
 from controller.bundle.files import MANIFEST
-from controller.bundle.meta import BundleMeta, ProfileId, Result, TrainedOn
+from controller.bundle.meta import HELD_OUT, BundleMeta, ProfileId, Result, TrainedOn
 from controller.bundle.schedule import POOLED, groups_of, median_schedules
 from controller.env.instances import Instance
 from controller.indicator.strategy import AdvancedIndicator
@@ -35,8 +35,6 @@ from studies.progress import bar, console, say
 Results = Mapping[str, Mapping[str, Sequence[StrategyResult]]]
 """by strategy and instance, the test runs, in the order of their seeds"""
 REPLAY_GAME = "pong"
-HELD_OUT = "held out"
-"""name of a result over the instances that no strategy was trained on"""
 
 
 def export(

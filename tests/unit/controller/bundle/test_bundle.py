@@ -190,6 +190,13 @@ def test_the_model_card_has_the_metadata_that_hubs_read(tmp_path: Path) -> None:
     bare = export_bundle(tmp_path / "bare", make_wide(), replace(meta, results=()), {})
     _, front, _ = (bare / "README.md").read_text().split("---\n", 2)
     assert "model-index" not in yaml.safe_load(front)
+    over_all = replace(META.results[1], instance="held out")
+    many = replace(meta, results=(*meta.results, over_all))
+    text = (export_bundle(tmp_path / "many", make_wide(), many, {}) / "README.md").read_text()
+    (model,) = yaml.safe_load(text.split("---\n", 2)[1])["model-index"]
+    assert [each["dataset"]["name"] for each in model["results"]] == ["held out"]
+    assert text.index("- held out: ") < text.index('- a "b": c: ')
+    assert text.index("- held out: ") < text.index("- a ")
 
 
 def test_schedule_mode_follows_the_clock_by_fraction(folder: Path) -> None:
