@@ -103,7 +103,7 @@ def test_learner_seconds_add_up_and_actors_are_never_busier_than_they_can_be() -
                 acting = phases["env"] + phases["infer"] + phases["write"]
                 actors += acting
                 work = run.snapshot()["servers"]["works"]["learner"]
-                under_way = 0.0 if work is None else run.now - work[2]
+                under_way = 0.0 if work is None else run.now - work["began"]
                 assert learner + under_way == pytest.approx(run.now)
                 # A rollout is booked when it is used, hence never before it is finished.
                 assert 0.0 < actors <= 4 * run.now

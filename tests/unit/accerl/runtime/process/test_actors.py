@@ -23,6 +23,7 @@ from tests.fixtures.own_games import NAME, own
 def test_environments_are_closed_when_the_run_ends() -> None:
     game = own("Map-v0")
     with closing(make_envs(game, 2)) as envs:
+        before = sys.modules[NAME].Map.are_open - 2  # other tests may have left some
         shape = RolloutShape.of(envs, 4)
     ours, theirs = (Channel(pipe) for pipe in multiprocessing.Pipe())
     with closing(Slab(shape, 1)) as slab, closing(Mailbox(64)) as mailbox:
@@ -39,5 +40,5 @@ def test_environments_are_closed_when_the_run_ends() -> None:
         with pytest.raises(PeerGoneError):
             collect_rollouts(theirs, slab.handle(), mailbox.handle(), *settings)
         ending.join()
-    assert open_when_ready == [2]
-    assert sys.modules[NAME].Map.are_open == 0
+    assert open_when_ready == [before + 2]
+    assert sys.modules[NAME].Map.are_open == before
