@@ -219,15 +219,17 @@ def _default_view(game: str, given: Mapping[str, Any]) -> EnvConfig:
     return EnvConfig(**{**view, **given})
 
 
-_brightest = cache(brightest_pixel)
-
-
 @cache
 def _look(game: str, env: EnvConfig) -> tuple[ObservationSpec, int]:
     """Make the game once; return what it shows, and how many actions it has."""
     envs = make_envs(game, 1, env)
     envs.close()
     return envs.observation, envs.num_actions
+
+
+@cache
+def _brightest(game: str, env: EnvConfig) -> float:
+    return brightest_pixel(game, env)
 
 
 @cache

@@ -69,6 +69,12 @@ def read_rows(path: Path) -> tuple[Mapping[str, Any], ...]:
     return tuple(rows)
 
 
+NAMES = {
+    **{int: "a whole number", float: "a number", bool: "true or false", str: "a text"},
+    **{list: "a list", dict: "an object"},
+}
+
+
 def require_shape(data: Any, shape: Any, where: str) -> None:
     """Refuse what is not as `shape` says: a type; a list of one shape, or an object of some keys.
 
@@ -101,12 +107,6 @@ def require_shape(data: Any, shape: Any, where: str) -> None:
             raise UserError(f"{where} is incomplete or damaged: it has no {', '.join(missing)}")
         for key in data if str in shape else shape:
             require_shape(data[key], shape.get(key, shape.get(str)), f"{where}: {key}")
-
-
-NAMES = {
-    **{int: "a whole number", float: "a number", bool: "true or false", str: "a text"},
-    **{list: "a list", dict: "an object"},
-}
 
 
 def as_object(data: Any, path: Path, what: str = "a JSON object") -> dict[str, Any]:

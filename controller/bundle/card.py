@@ -9,8 +9,8 @@ from typing import Any
 
 from controller.bundle.content import GRAPH_IN_WORDS, Content
 from controller.bundle.files import Manifest
-from controller.bundle.meta import ALL, HELD_OUT, BundleMeta, Result
-from controller.bundle.schedule import Schedule
+from controller.bundle.meta import HELD_OUT, BundleMeta, Result
+from controller.bundle.schedule import POOLED, Schedule
 
 TEMPLATE = """---
 {front_matter}
@@ -189,7 +189,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _pooled(meta: BundleMeta) -> list[Result]:
     """Return the results over several instances."""
-    return [result for result in meta.results if result.instance in (ALL, HELD_OUT)]
+    return [result for result in meta.results if result.instance in (POOLED, HELD_OUT)]
 
 
 def _front_matter(meta: BundleMeta) -> str:

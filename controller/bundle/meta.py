@@ -54,8 +54,8 @@ class TrainedOn:
         return self.game if self.profile is None else f"{self.game}-{self.profile}"
 
 
-ALL, HELD_OUT = "all", "held out"
-"""instances of results: every one together, and those that were not trained on"""
+HELD_OUT = "held out"
+"""instance of results over those that were not trained on"""
 
 
 @dataclass(frozen=True, kw_only=True)

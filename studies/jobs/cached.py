@@ -113,9 +113,8 @@ class CachedExecutor(ABC):
         """
         for path in (self.folder.path / RESULTS).glob("*.json"):
             if path.stem not in self._made_by:
-                with suppress(
-                    UserError, KeyError, TypeError, AttributeError
-                ):  # a damaged file is as good as none
+                # A damaged file is as good as none.
+                with suppress(UserError, KeyError, TypeError, AttributeError):
                     found = read_json(path)["result"].get("git_revision")
                     self._made_by[path.stem] = found or "unknown"
         return dict(Counter(self._made_by.values()).most_common())
