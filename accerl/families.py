@@ -14,9 +14,9 @@ from accerl.envs import make_envs
 from accerl.envs.config import EnvConfig
 from accerl.envs.random_play import (
     ATARI_STACK,
-    brightest_pixel,
     measure_pixels,
     measure_returns,
+    reaches,
 )
 from accerl.learner.config import LearnerConfig
 from accerl.networks.observation import ObservationSpec
@@ -213,7 +213,7 @@ def _default_view(game: str, given: Mapping[str, Any]) -> EnvConfig:
     if len(frame.shape) != 3 or is_stack or max(frame.shape[1:]) <= SMALL_SIDE:
         return env
     colours = frame.shape[0] == 3
-    if colours and frame.dtype == "uint8" and _brightest(game, env) < DARKEST:
+    if colours and frame.dtype == "uint8" and not _has_colours(game, env):
         return env
     view = {"resize": ATARI_STACK[1], "grayscale": colours, "frame_stack": 4}
     return EnvConfig(**{**view, **given})
@@ -228,8 +228,8 @@ def _look(game: str, env: EnvConfig) -> tuple[ObservationSpec, int]:
 
 
 @cache
-def _brightest(game: str, env: EnvConfig) -> float:
-    return brightest_pixel(game, env)
+def _has_colours(game: str, env: EnvConfig) -> bool:
+    return reaches(game, env, DARKEST)
 
 
 @cache

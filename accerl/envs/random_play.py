@@ -37,10 +37,10 @@ def measure_pixels(game: str, env: EnvConfig = AS_IT_IS) -> tuple[int, float]:
     return int(np.median(pixels)), float(pixels.std()) or 255.0
 
 
-def brightest_pixel(game: str, env: EnvConfig = AS_IT_IS) -> float:
-    """Return the largest value in a game's observations under random play."""
+def reaches(game: str, env: EnvConfig, value: float) -> bool:
+    """Return whether observations have so large a value under random play; ends at the first."""
     with closing(make_envs(game, NUM_ENVS, env)) as envs:
-        return max(float(step.obs.max()) for step in _random_steps(envs))
+        return any(step.obs.max() >= value for step in _random_steps(envs))
 
 
 def measure_returns(game: str, env: EnvConfig = AS_IT_IS, *, discount: float) -> float:
