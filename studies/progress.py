@@ -1,4 +1,4 @@
-"""What people see, on standard error: lines, tables and progress.
+"""What people see: lines, tables and progress, on standard output unless that is for --json.
 
 Progress is a bar on a terminal; elsewhere it is a line at each end of a phase and every minute.
 """
@@ -37,16 +37,22 @@ FILE_COLUMNS = 150
 class _Console(Console):
     """Leaves it to the command line what happens where nobody reads any more."""
 
+    def __init__(self) -> None:
+        self.use(stderr=True)
+
+    def use(self, *, stderr: bool) -> None:
+        """Print to standard error, or to standard output, from now on."""
+        stream = sys.stderr if stderr else sys.stdout
+        fits = stream.isatty() or "COLUMNS" in os.environ
+        super().__init__(stderr=stderr, highlight=False, width=None if fits else FILE_COLUMNS)
+
     def on_broken_pipe(self) -> None:
         """Called where a BrokenPipeError was caught."""
         raise BrokenPipeError
 
 
-console = _Console(
-    stderr=True,
-    highlight=False,
-    width=None if sys.stderr.isatty() or "COLUMNS" in os.environ else FILE_COLUMNS,
-)
+console = _Console()
+"""prints to standard error where no command of the command line has said otherwise"""
 
 
 def say(text: str) -> None:

@@ -24,7 +24,7 @@ class Command(ABC):
 
     @abstractmethod
     def execute(self) -> dict[str, Any]:
-        """Do the work, print for people on standard error, and return what --json prints."""
+        """Do the work, print for people, and return what --json prints."""
 
 
 def made_here(result: dict[str, Any]) -> dict[str, Any]:

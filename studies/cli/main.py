@@ -10,8 +10,9 @@ import select
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import version
+from io import TextIOWrapper
 
 from accerl.errors import GameError, UserError, did_you_mean
 
@@ -155,7 +156,7 @@ def _call(name: str, arguments: list[str]) -> None:
     out = getattr(command, "out", None)
     if out is not None and command.writes:
         check_writable(out)
-    with _only_json() if command.json else nullcontext():
+    with _only_json() if command.json else _for_people():
         try:
             result = command.execute()
         except SystemExit as error:  # a reader that has gone is a BrokenPipeError, see `progress`
@@ -164,6 +165,18 @@ def _call(name: str, arguments: list[str]) -> None:
             ) from error
     if command.json:
         print(json.dumps(plain(made_here(result))))
+
+
+@contextmanager
+def _for_people() -> Iterator[None]:
+    """Have what is printed for people go to standard output, where pipes and files take it from."""
+    from studies.progress import console
+
+    console.use(stderr=False)
+    try:
+        yield
+    finally:
+        console.use(stderr=True)
 
 
 @contextmanager
@@ -200,11 +213,16 @@ def _nobody_reads() -> bool:
 
 
 def _open_streams() -> None:
-    """Open what the shell has closed: nobody reads there, and what is printed is thrown away."""
+    """Open what the shell has closed: nobody reads there, and what is printed is thrown away.
+
+    Standard output spells out letters that it does not have, as standard error does by itself.
+    """
     for number, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), number)
             setattr(sys, name, os.fdopen(number, "w"))
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _interrupt(*_: object) -> None:

@@ -113,7 +113,7 @@ def test_strict_refuses_what_would_be_replaced(
     replayed = accerl(
         capsys, "schedule", "replay", bundle, "--preset", "catch", "--seconds", 1, "--out", out
     )
-    assert "cannot act" not in replayed.err
+    assert "cannot act" not in replayed.out
     hand_set = accerl(capsys, "train", "catch", "--strict", "--out", out / "2").complaint
     assert "--bundle-mode and --strict go with a schedule bundle" in hand_set
     wrong = ("train", "catch", "--strategy", bundle, "--bundle-mode", "both", "--out", out / "2")
@@ -144,8 +144,8 @@ def test_show_says_in_words_what_a_bundle_holds(
     bundle: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = accerl(capsys, "schedule", "show", bundle)
-    assert (shown.code, shown.out) == (0, "")
-    prose = " ".join(shown.err.split())  # lines are as long as the terminal is wide
+    assert (shown.code, shown.err) == (0, "")
+    prose = " ".join(shown.out.split())  # lines are as long as the terminal is wide
     for text in (
         "trained on tier virtual (real reinforcement learning",
         "trained on catch on edge, seeds 0, 1, 60 s in steps of 15 s",
@@ -157,7 +157,7 @@ def test_show_says_in_words_what_a_bundle_holds(
         "breakout-edge: seconds to target 1.02 times that of fp32 (1 pair of runs, too few",
     ):
         assert text in prose
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.err.splitlines()]
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.out.splitlines()]
     assert ["net3 pruned 50% INT8", "0.14"] in rows  # and its typical KL
     cells = ["50% to 75%", "net3 pruned 50% INT8", "67%", "32 | 8 | 8", "0% | 50% | 50%"]
     assert [*cells, "original | net3 | net3"] in rows
@@ -174,10 +174,10 @@ def test_names_from_a_bundle_are_printed_as_they_are(
     schedules = {"[bold]y[/]": make_schedules()["catch"]}
     folder = tmp_path / "[b]bundle[/b]"
     export_bundle(folder, make_wide(), replace(META, instances=(odd,)), schedules)
-    shown = accerl(capsys, "schedule", "show", folder).err
+    shown = accerl(capsys, "schedule", "show", folder).out
     assert "[red]x[/] on edge" in shown
     assert "[bold]y[/]" in shown
-    assert f"{folder} is intact" in accerl(capsys, "schedule", "verify", folder).err
+    assert f"{folder} is intact" in accerl(capsys, "schedule", "verify", folder).out
 
 
 def test_a_bundle_is_copied_and_replayed(

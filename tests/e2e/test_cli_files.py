@@ -50,9 +50,9 @@ def test_a_profile_says_which_times_it_loses(
 ) -> None:
     measure = ("profile", "measure", "--game", "catch", "--network", "net3", "--repeats", 1)
     first = accerl(capsys, *measure, "--specs", '{"bits": 8}', '{"bits": 16}', "--out", tmp_path)
-    assert "no longer holds" not in first.err
+    assert "no longer holds" not in first.out
     again = accerl(capsys, *measure, "--specs", '{"bits": 8}', "--out", tmp_path)
-    assert "no longer holds the earlier times of catch: original bf16 (1 in all)" in again.err
+    assert "no longer holds the earlier times of catch: original bf16 (1 in all)" in again.out
 
 
 @pytest.mark.parametrize("lacking", ["notes", "jobs"])

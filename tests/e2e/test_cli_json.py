@@ -92,15 +92,14 @@ def test_train_and_eval(profile: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert [report.index for report in read_metrics(out)] == [0, 1, 2]
 
 
-def test_without_json_standard_output_stays_empty(
+def test_without_json_all_is_for_people_and_on_standard_output(
     profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finished = accerl(
         capsys, "train", "catch", "--seconds", "0.1", "--profile", profile, "--out", tmp_path / "r"
     )
-    assert (finished.code, finished.out) == (0, "")
-    assert "env steps in 0.1 s" in finished.err
-    assert "Traceback" not in finished.err
+    assert (finished.code, finished.err) == (0, "")
+    assert "env steps in 0.1 s" in finished.out
 
 
 @pytest.mark.parametrize(
@@ -146,7 +145,7 @@ def test_profiles(
     assert original["infer_us"] == {"1": 6000.0}
     table = accerl(capsys, "profile", "show", "mine")
     assert table.code == 0
-    assert "original INT8" in table.err
+    assert "original INT8" in table.out
 
 
 def test_profiles_are_listed_with_what_tells_them_apart(
@@ -160,8 +159,8 @@ def test_profiles_are_listed_with_what_tells_them_apart(
     assert (paper["num_actors"], paper["num_distillers"], paper["env_step_us"]) == (12, 4, 3000.0)
     assert (two_core["cores"], bool(two_core["machine"])) == (2, True)
     table = accerl(capsys, "profile", "list", "--out", tmp_path)
-    assert (table.code, table.out) == (0, "")
-    assert all(name in table.err for name in (*SHIPPED, "broken"))
+    assert (table.code, table.err) == (0, "")
+    assert all(name in table.out for name in (*SHIPPED, "broken"))
 
 
 def test_a_fleet_of_more_specs_than_there_are_colours_is_drawn(
@@ -186,9 +185,9 @@ def test_profiles_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows["publish", fp32, None]["ratio"] == 1.0
     assert compared["a"]["wiring"] != compared["b"]["wiring"]
     table = accerl(capsys, "profile", "diff", "two-core", "edge")
-    assert (table.code, table.out) == (0, "")
-    assert "publications travel at 1.56 MB/s" in table.err
-    assert max(map(len, table.err.splitlines()[:60])) <= 100
+    assert (table.code, table.err) == (0, "")
+    assert "publications travel at 1.56 MB/s" in table.out
+    assert max(map(len, table.out.splitlines()[:60])) <= 100
 
 
 def test_advice(
@@ -209,8 +208,8 @@ def test_advice(
     start = rows[json.dumps(advice["start"])]
     assert best / 1.05 <= start["env_steps_per_second"] <= best
     table = accerl(capsys, *given)
-    assert (table.code, table.out) == (0, "")
-    assert advice["advice"].split(";")[0] in table.err
+    assert (table.code, table.err) == (0, "")
+    assert advice["advice"].split(";")[0] in table.out
     smaller = accerl(capsys, *given, "--network", "net1", "--json").json
     assert smaller["network"] == "net1"
     assert len(smaller["rows"]) == 36

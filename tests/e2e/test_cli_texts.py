@@ -36,7 +36,7 @@ def test_a_run_says_which_events_it_met(tmp_path: Path, capsys: pytest.CaptureFi
     assert done.code == 0
     assert (
         "2 of 2 events happened: other programs on 1 core from 0.5 s for 0.5 s; "
-        "all cores 2 times slower from 1.5 s for 9 s" in done.err
+        "all cores 2 times slower from 1.5 s for 9 s" in done.out
     )
     summary = json.loads((out / "summary.json").read_text())
     assert [event["kind"] for event in summary["conditions"]] == ["co-tenant", "throttle"]
@@ -45,7 +45,7 @@ def test_a_run_says_which_events_it_met(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_run_names_its_game_once_and_waiting_is_not_busy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = accerl(capsys, "train", "catch", "--seconds", 1, "--out", tmp_path / "run").err
+    said = accerl(capsys, "train", "catch", "--seconds", 1, "--out", tmp_path / "run").out
     assert said.splitlines()[0].startswith("catch, seed 0, serial runtime")
     (busy,) = re.findall(r"busy seconds by phase: (.*)", said)
     assert "; the learner waited " in busy

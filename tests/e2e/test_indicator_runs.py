@@ -110,7 +110,7 @@ def test_processes_on_the_real_clock(
 
 
 def test_show_prints_what_it_believes(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = accerl(capsys, "schedule", "show", bundle).err
+    shown = accerl(capsys, "schedule", "show", bundle).out
     for text in (
         "It believes something of the speed and the fidelity of each of 5 specs",
         "cap: above a KL of 0.3 nats",
@@ -121,4 +121,4 @@ def test_show_prints_what_it_believes(bundle: Path, capsys: pytest.CaptureFixtur
     ):
         assert text in shown
     verified = accerl(capsys, "schedule", "verify", bundle)
-    assert f"{bundle} is intact: 5 files match their hashes" in verified.err
+    assert f"{bundle} is intact: 5 files match their hashes" in verified.out

@@ -260,7 +260,7 @@ def test_the_terminal_has_a_table_of_scores_for_each_game(
 ) -> None:
     games = sorted(load_study(study_dir).games)[:2]
     runs = [study_dir / f"runs/fp32/{game}/seed-100" for game in games]
-    said = accerl(capsys, "report", *runs, "--html", tmp_path / "r.html").err
+    said = accerl(capsys, "report", *runs, "--html", tmp_path / "r.html").out
     assert [f"Time to score: {game}" in said for game in games] == [True, True]
 
 

@@ -105,7 +105,7 @@ def test_what_would_end_without_a_word_is_one_line(
     assert (done.code, done.err) == (2, f"accerl: {line}\n")
 
 
-@pytest.mark.parametrize("ends", ["2>&1 | true", "2> >(true)", ">&-", "2>&-"])
+@pytest.mark.parametrize("ends", ["2>&1 | true", "> >(true)", ">&-", "2>&-"])
 def test_streams_that_end_early_or_are_closed_end_nothing_with_a_traceback(ends: str) -> None:
     command = f"{sys.executable} -m studies.cli study list {ends}; echo ${{PIPESTATUS[0]}} >&9"
     read, write = os.pipe()
@@ -117,6 +117,19 @@ def test_streams_that_end_early_or_are_closed_end_nothing_with_a_traceback(ends:
         code = int(status.read())
     assert code == (141 if "true" in ends else 0)
     assert b"Traceback" not in done.stdout + done.stderr
+
+
+def test_letters_that_a_stream_does_not_have_are_spelt_out() -> None:
+    code = (
+        "from studies.cli import profile\n"
+        "from studies.cli.main import main\n"
+        "from studies.progress import say\n"
+        "profile.List.execute = lambda _: say('J \u2248 3')\n"
+        "main(['profile', 'list'])"
+    )
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=ascii_only)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"J \\u2248 3\n", b"")
 
 
 @pytest.mark.parametrize(("saved", "shown"), [(False, "Traceback: ...\n"), (True, "")])

@@ -57,7 +57,7 @@ def test_a_run_that_a_score_has_ended_says_so(
 ) -> None:
     train = ("train", "catch", "--seconds", "4", "--out", tmp_path / "run", "--until-score")
     done = accerl(capsys, *train, "-2")
-    assert "a score of -2 was reached: it ended before its seconds were over\n" in done.err
+    assert "a score of -2 was reached: it ended before its seconds were over\n" in done.out
 
 
 def said(

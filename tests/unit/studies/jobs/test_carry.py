@@ -371,7 +371,7 @@ def test_commands_pack_and_merge(tmp_path: Path, capsys: pytest.CaptureFixture[s
     save(tmp_path / "here", 1, 2)
     pack = str(tmp_path / "pack.json.xz")
     assert run(["study", "pack", str(tmp_path / "here"), "--file", pack]) == 0
-    assert "2 finished runs" in capsys.readouterr().err
+    assert "2 finished runs" in capsys.readouterr().out
     assert run(["study", "merge", pack, "--out", str(tmp_path / "there"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["added"] == 2
     assert find_folder(tmp_path / "there") is not None
