@@ -9,8 +9,12 @@ needs no torch.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
+
+# From 1.29 on ONNX Runtime tells Microsoft of every session, unless this is set before its import.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
     from pathlib import Path
