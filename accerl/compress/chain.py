@@ -62,15 +62,18 @@ class CompressedPolicy:
         self.strategy: Any = None
         """what decides how hard it is compressed in a run, see `accerl.paper.Strategy`"""
         self._engine: Engine | None = None
+        self._links = 0  # that it was made with
 
     def infer(self, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return logits [B, A] and values [B] for states obs [B, *shape], to try the chain by hand.
 
-        The policy is compressed at the first call, calibrated on its states. In a run, actors get
-        what was made of the learner's newest weights instead.
+        The policy is compressed at the first call, and at the first one after a link was added,
+        calibrated on its states. In a run, actors get what was made of the learner's newest
+        weights instead.
         """
-        if self._engine is None:
+        if self._engine is None or self._links != len(self.chain.links):
             self._engine = make_engine(self.chain.compress(observations=obs))
+            self._links = len(self.chain.links)
         return self._engine.infer(obs)
 
 

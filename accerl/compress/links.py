@@ -254,6 +254,10 @@ class Quantizer:
         known = tracker.seen_states >= CALIBRATION_STATES
         measured = spread(state.observations, refreshing if known else CALIBRATION_STATES)
         ranges = measure(tracker, net, measured)
+        if known and tracker.seen_states == len(measured):  # of other layers than before
+            tracker.forget()
+            measured = spread(state.observations, CALIBRATION_STATES)
+            ranges = measure(tracker, net, measured)
         tracker.measured_at = state.version
         state = replace(state, bits=8, ranges=ranges, measured=measured, method=self.method)
         if not self.method.tuning_updates:

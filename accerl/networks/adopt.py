@@ -45,9 +45,15 @@ def as_policy(module: nn.Module, observation: ObservationSpec, name: str | None 
         name: what `make_network` makes it of.
 
     Raises:
-        UserError: it cannot act on such states, or returns something else.
+        UserError: it cannot act on such states, takes others, or returns something else.
     """
-    if isinstance(module, GraphPolicy):
+    if isinstance(module, PolicyNet | GraphPolicy):
+        own = module.observation
+        if (own.shape, own.dtype) != (observation.shape, observation.dtype):
+            raise UserError(
+                f"{type(module).__name__}: it takes states of {own.dtype} {list(own.shape)}, and is "
+                f"given {observation.dtype} {list(observation.shape)}"
+            )
         return module
     try:
         return adopt(module, observation)

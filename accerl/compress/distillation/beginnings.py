@@ -88,6 +88,7 @@ class Beginnings:
         self.method = method
         self.prune_method = prune_method
         self._ring = ring
+        self._fits = 0  # to recorded states, since somebody asked what they took
 
     def make(
         self,
@@ -141,11 +142,14 @@ class Beginnings:
             if copied:
                 self._imitate(net, policy, obs)
         if key.sparsity:
-            net = prune(net, key.sparsity, self._method(net), obs=obs)
+            method = self._method(net)
+            net = prune(net, key.sparsity, method, obs=obs)
+            self._fits += method.compensate
         return net
 
     def _imitate(self, net: Policy, policy: Policy, obs: np.ndarray) -> None:
         """Make of a student the copy of the learner that its layers allow."""
+        self._fits += 1
         if isinstance(net, PolicyNet) and isinstance(policy, PolicyNet):
             shrink(net, policy, replace(self._method(policy), compensate=True), obs)
         else:
@@ -158,6 +162,7 @@ class Beginnings:
         if None in matching_layers(net.arch, source.arch):
             return None
         method = self._method(source)
+        self._fits += method.compensate
         return shrink(copy.deepcopy(net), source, method, self._recorded(states))
 
     def _method(self, net: Policy) -> PruneMethod:
@@ -167,12 +172,13 @@ class Beginnings:
             return replace(method, criterion="l1")
         return method
 
-    def cost_updates(self, key: StudentKey, batch: int) -> int:
-        """Return how many distillation updates of `batch` states one beginning takes as long as."""
-        fitted = self.prune_method.compensate
-        if key.student != "original":
-            fitted = self.method.start == "learner"
-        return math.ceil(COST * self.method.states / batch) if fitted else 0
+    def cost_updates(self, batch: int) -> int:
+        """Return how many distillation updates of `batch` states the last beginnings took.
+
+        All since the last call, that is.
+        """
+        fits, self._fits = self._fits, 0
+        return fits * math.ceil(COST * self.method.states / batch)
 
     def units(self, net: Policy, policy: Policy) -> list[Tensor]:
         """Return which of the learner's units a network of these sizes would begin with.

@@ -160,6 +160,7 @@ class StudentPool:
             self._learner = describe(policy)
             self._trainers[key] = trainer = self._trainer(net, policy, generator)
             trainer.generation = generation
+            trainer.take_place(entry)
             self._units[key] = self._beginnings.units(trainer.net, policy)
         trainer.load_weights(entry["weights"])
         if helper is None:
@@ -187,7 +188,7 @@ class StudentPool:
         trained = {other: trainer.net for other, trainer in self._trainers.items()}
         net = self._beginnings.make(key, policy, states, generator, trained)
         self._units[key] = self._beginnings.units(net, policy)
-        cost = self._beginnings.cost_updates(key, self.config.distill_batch)
+        cost = self._beginnings.cost_updates(self.config.distill_batch)
         self._owed[key] = self._owed.get(key, 0) + cost
         return net
 
@@ -241,8 +242,8 @@ class StudentPool:
             else:  # its widths may be others
                 net = self._rebuild(entry["network"]).eval()
             net.load_state_dict(entry["weights"])
-            updates, followed = int(entry["updates"]), int(entry["followed"])
-            self._received[key] = _Received(generation, net, updates, followed)
+            place = {name: int(entry[name]) for name in ("updates", "begun", "looked", "refused")}
+            self._received[key] = _Received(generation, net, place, int(entry["followed"]))
 
     def _rebuild(self, description: Mapping[str, Any]) -> Policy:
         return rebuild(description, self.observation, self.num_actions)
@@ -290,8 +291,8 @@ class _Received(NamedTuple):
 
     generation: int
     net: Policy
-    updates: int
-    """that it has had"""
+    place: Mapping[str, int]
+    """of its trainer, see `StudentTrainer.place`"""
     followed: int
     """learner updates of the policy that it has followed last"""
 
@@ -300,7 +301,7 @@ class _Received(NamedTuple):
         return {
             "student": list(key),
             "generation": self.generation,
-            "updates": self.updates,
+            **self.place,
             "followed": self.followed,
             "network": describe(self.net),
             "weights": self.net.state_dict(),
@@ -312,7 +313,7 @@ def _entry(key: StudentKey, trainer: StudentTrainer) -> dict[str, Any]:
     return {
         "student": list(key),
         "generation": trainer.generation,
-        "updates": trainer.updates,
+        **trainer.place,
         "followed": trainer.followed,
         "network": describe(trainer.net),
     }

@@ -233,6 +233,25 @@ class StudentTrainer:
         self._trained.load_state_dict(weights)
         self._is_behind = self._trained is not self._net
 
+    @property
+    def place(self) -> dict[str, int]:
+        """What a trainer of the same network elsewhere goes on from, see `take_place`."""
+        return {
+            "updates": self.updates,
+            "begun": self._begun,
+            "looked": self.looked,
+            "refused": self.refused,
+        }
+
+    def take_place(self, place: Mapping[str, int]) -> None:
+        """Count on from where another trainer of the same network is: the rate depends on it.
+
+        The next update copies the teacher first.
+        """
+        self.updates, self._begun = int(place["updates"]), int(place["begun"])
+        self.looked, self.refused = int(place["looked"]), int(place["refused"])
+        self._synchronised = self.updates - self.method.sync_every
+
     def continue_from(self, other: StudentTrainer, version: int) -> None:
         """Count on from the trainer of a network that a new copy takes the place of.
 
@@ -335,12 +354,9 @@ class StudentTrainer:
             "teacher": _copies(self._teacher),
             "adam": optimiser_state(self._adam),
             "generator": self.generator.get_state(),
-            "updates": self.updates,
+            **self.place,
             "synchronised": self._synchronised,
             "followed": self._followed,
-            "looked": self.looked,
-            "refused": self.refused,
-            "begun": self._begun,
             "kl_nats": self.kl_nats,
         }
 
@@ -353,11 +369,9 @@ class StudentTrainer:
         self._teacher.load_state_dict(state["teacher"])
         load_optimiser_state(self._adam, state["adam"])
         self.generator.set_state(state["generator"])
-        self.updates = int(state["updates"])
+        self.take_place(state)
         self._synchronised = int(state["synchronised"])
         self._followed = int(state["followed"])
-        self.looked, self._begun = int(state["looked"]), int(state["begun"])
-        self.refused = int(state["refused"])
         self.kl_nats = state["kl_nats"]
 
 

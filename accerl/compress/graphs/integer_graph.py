@@ -181,6 +181,8 @@ class IntegerLowering:
 
     def _on_floats(self, op: Op) -> Value:
         """Write an operation in float32; elementwise ones take images as they come."""
+        if not op.inputs:
+            return Value(self._floats.lower(op))
         source = self._values[op.inputs[0]][0]
         last = op.kind in ELEMENTWISE and source.last
         for name in op.inputs:

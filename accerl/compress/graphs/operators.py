@@ -130,6 +130,8 @@ def _leaky_relu(op: Op, graph: Builder, tensor: Tensors) -> str:
 
 
 def _clamp(low: str, high: str, op: Op, graph: Builder, tensor: Tensors) -> str:
+    if any(isinstance(op.args[name], Ref | Weight) for name in (low, high)):
+        raise Unsupported("with limits that are tensors")
     limits = [
         ""
         if (limit := op.args[name]) is None

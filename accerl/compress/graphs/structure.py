@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,19 @@ def structure(module: nn.Module) -> Hashable:
 
 
 def _settings(module: nn.Module) -> Iterator[tuple[str, Hashable]]:
-    """Yield what a module remembers besides its parts and weights."""
+    """Yield what a module remembers besides its parts and weights, and what else it calls."""
     for name, value in sorted(vars(module).items()):
         if name not in _OWN:
             yield name, _known(value, ())
+    for name in ("_forward_pre_hooks", "_forward_hooks"):
+        if hooks := getattr(module, name):
+            yield name, tuple(map(_hook, hooks.values()))
+
+
+def _hook(hook: Callable[..., Any]) -> Hashable:
+    """Return what a hook and its copies have in common."""
+    function = hook.__func__ if isinstance(hook, MethodType) else hook
+    return function if isinstance(function, FunctionType) else type(function)
 
 
 def _known(value: Any, within: tuple[Any, ...]) -> Hashable:
@@ -43,6 +53,10 @@ def _known(value: Any, within: tuple[Any, ...]) -> Hashable:
         return tuple(value.shape), value.dtype, numbers.numpy().tobytes()
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype, value.tobytes()
+    if isinstance(value, nn.Module):  # no part of what it lies in: its weights are constants there
+        return type(value), _known(vars(value), inner)
+    if isinstance(value, MethodType):
+        return value.__func__, _known(value.__self__, inner)
     if callable(value) and isinstance(value, Hashable):
         return value  # itself: functions may share a name
     if isinstance(value, Mapping):

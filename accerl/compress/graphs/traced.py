@@ -118,13 +118,14 @@ class Traced:
 
     @functools.cached_property
     def heads(self) -> tuple[Op, ...]:
-        """The linear layers that put out the logits and the values; empty if they are no two."""
+        """The linear layers that put out logits and values, and nothing else; empty if not two."""
         known, found = {op.name: op for op in self.ops}, []
         for name, units in ((self.logits, self.shapes[self.logits]), (self.values, (1,))):
-            op = known[name]
+            op, alone = known[name], not self.users[name]
             while op.kind in _RESHAPES and op.inputs[0] in known:
                 op = known[op.inputs[0]]
-            if op.kind == "linear" and op.shape == units and len(self.users[op.name]) <= 1:
+                alone = alone and len(self.users[op.name]) == 1
+            if op.kind == "linear" and op.shape == units and alone:
                 found.append(op)
         return tuple(found) if len({op.name for op in found}) == 2 else ()
 

@@ -118,7 +118,12 @@ class _Planner:
             if op.name in self.layers:
                 if op.name not in floating:
                     found.add(op.name)
-            elif op.name not in found and set(op.inputs) <= found and self._in_integers(op):
+            elif (
+                op.name not in found
+                and op.inputs
+                and set(op.inputs) <= found
+                and self._in_integers(op)
+            ):
                 found.add(op.name)
         return found
 

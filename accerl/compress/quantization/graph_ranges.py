@@ -57,7 +57,12 @@ def measure_graph(
                 # In the order in which they lie in memory they are read ten times faster.
                 yield values.permute(0, 2, 3, 1) if values.ndim == 4 else values
 
-    ranges = tracker.update(obs, outputs(), len(wanted))
+    names = [
+        f"{op.name} {op.kind} {op.args.get('bias') is None}"
+        for op in traced.ops
+        if op.name in wanted
+    ]
+    ranges = tracker.update(obs, outputs(), names)
     found = dict(zip(order, ranges.layers, strict=True))
     pairs = tuple(found[where] for where in plan.measured.values())
     states = len(obs)

@@ -73,6 +73,7 @@ class RangeTracker:
     def __init__(self, method: RangeMethod = RangeMethod()) -> None:
         self.method = method
         self._input: Range | None = None
+        self._names: list[str] = []
         self._layers: list[Range] = []
         self._histograms: list[_Histogram] = []
         self.seen_states = 0
@@ -97,30 +98,34 @@ class RangeTracker:
         require_states(obs)
         layers, states = body_layers(net), torch.from_numpy(np.ascontiguousarray(obs))
         outputs, features = layer_outputs(net, states, rounded_layers(layers))
-        ranges = self.update(obs, outputs, len(outputs))
+        ranges = self.update(obs, outputs, [_name(layer) for layer in layers[: len(outputs)]])
         unused = [(0.0, 0.0)] * (len(layers) - len(outputs))
         return ActivationRanges(ranges.input, (*ranges.layers, *unused), features)
 
-    def update(self, obs: np.ndarray, outputs: Iterable[Tensor], count: int) -> ActivationRanges:
+    def update(
+        self, obs: np.ndarray, outputs: Iterable[Tensor], names: Sequence[str]
+    ) -> ActivationRanges:
         """Return the ranges of a network after some states, whatever its form.
+
+        If it has other layers than before, what was seen of those is forgotten.
 
         Args:
             obs: recorded states [N, *shape].
             outputs: what is rounded, for these states, always in the same order.
-            count: how many tensors that are.
+            names: what tells each of these tensors from those of other layers.
 
         Raises:
             UserError: there are no states, or something is NaN or infinite.
         """
         require_states(obs)
+        if self._names != [*names]:  # the first, or another network
+            self.seen_states, self._names, self._layers = 0, [*names], []
+            self._histograms = [_Histogram() for _ in names]
         self.seen_states += len(obs)
         self._input = self._blend(self._input, _input_range(obs))
-        if len(self._layers) != count:  # the first, or another network
-            self._layers = []
-            self._histograms = [_Histogram() for _ in range(count)]
         pairs = zip(outputs, self._histograms, strict=True)
         seen = [self._seen(values, histogram) for values, histogram in pairs]
-        olds = self._layers or [None] * count
+        olds = self._layers or [None] * len(names)
         self._layers = [self._blend(old, new) for old, new in zip(olds, seen, strict=True)]
         layers = self._layers
         if self.method.name == "entropy":
@@ -152,6 +157,7 @@ class RangeTracker:
             "seen_states": self.seen_states,
             "measured_at": self.measured_at,
             "input": None if self._input is None else list(self._input),
+            "names": [*self._names],
             "layers": [list(pair) for pair in self._layers],
             "histograms": [
                 {"counts": histogram.counts.copy(), "top": histogram.top}
@@ -165,6 +171,7 @@ class RangeTracker:
         self.measured_at = int(state["measured_at"])
         given = state["input"]
         self._input = None if given is None else (float(given[0]), float(given[1]))
+        self._names = [*state["names"]]
         self._layers = [(float(low), float(high)) for low, high in state["layers"]]
         self._histograms = [
             _Histogram(np.array(entry["counts"], np.float64), float(entry["top"]))
@@ -245,6 +252,13 @@ def rounded_layers(layers: Sequence[Layer]) -> int:
     """
     last = len(layers) > 0 and isinstance(layers[-1].module, nn.Linear)
     return len(layers) - 1 if last else len(layers)
+
+
+def _name(layer: Layer) -> str:
+    """Return what tells a layer from those that may take its place: a factor is thin, or flat."""
+    module = layer.module
+    size = module.kernel_size if isinstance(module, nn.Conv2d) else ()
+    return f"{type(module).__name__}{size} {module.bias is not None} {layer.relu}"
 
 
 def require_states(obs: np.ndarray) -> None:

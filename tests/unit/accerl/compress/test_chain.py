@@ -20,6 +20,7 @@ from accerl.compress import (
     make_engine,
 )
 from accerl.compress.links import Link, Stage
+from accerl.compress.policy import compress_policy
 from accerl.compress.pruning.prune import prune
 from accerl.errors import UserError
 from accerl.networks.adopt import require_chain
@@ -100,6 +101,34 @@ def test_links_of_ones_own_share_a_stage_by_hand_as_in_a_run() -> None:
     assert asked.own_links == chain.own_links == (first, second)
     with pytest.raises(UserError, match="Noted after Noted does the same step twice"):
         CompressorChain([first, Noted()])
+
+
+@pytest.mark.parametrize(
+    ("policy", "given"),
+    [
+        (make(), states().astype(np.uint8)),
+        (make(), states()[:, :5]),
+        (make_policy("net1", ObservationSpec((6,), "uint8"), 4, torch.Generator()), states()),
+    ],
+)
+def test_states_that_the_policy_does_not_take_are_refused(
+    policy: PolicyNet, given: np.ndarray
+) -> None:
+    chain = CompressorChain([Quantizer("INT8"), ONNX()])
+    with pytest.raises(UserError, match=r"PolicyNet: it takes states of .* \[6\], and is given"):
+        chain.compress(policy, observations=given)
+    with pytest.raises(UserError, match=r"PolicyNet: it takes states of .* \[6\], and is given"):
+        compress_policy(policy, observations=given)
+
+
+def test_a_link_that_is_added_later_counts() -> None:
+    chain = CompressorChain([Pruning(make(), 0.5)])
+    pruned, _ = chain.policy.infer(states())
+    assert np.array_equal(chain.policy.infer(states())[0], pruned)
+    chain.add(Quantizer("INT8"))
+    rounded, _ = chain.policy.infer(states())
+    assert not np.array_equal(rounded, pruned)
+    assert np.abs(rounded - pruned).max() < 0.05 * np.abs(pruned).max()
 
 
 def test_unknown_precision_is_refused() -> None:

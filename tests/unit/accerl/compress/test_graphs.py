@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import numpy as np
@@ -280,6 +281,21 @@ def test_a_structure_is_all_but_the_weights_values() -> None:
     assert structure(first) != structure(second)
     first.centre, second = 1.0, Net(torch.relu)  # pyright: ignore
     assert structure(first) != structure(second)
+
+
+def test_parts_in_lists_and_hooks_belong_to_a_structure() -> None:
+    first = Net(torch.relu)
+    first.parts, first.norm = [nn.Linear(2, 2), first], first.forward  # pyright: ignore
+    known = structure(first)
+    assert structure(copy.deepcopy(first)) == known
+    second = copy.deepcopy(first)
+    with torch.no_grad():
+        second.parts[0].weight.add_(1.0)  # pyright: ignore
+    assert structure(second) != known  # a constant of its graph
+    second = copy.deepcopy(first)
+    second.conv.register_forward_hook(lambda *given: 2.0 * given[-1])
+    assert structure(second) != known
+    assert structure(copy.deepcopy(second)) == structure(second)
 
 
 def test_impala_is_integers_from_its_pixels_to_its_hidden_layer() -> None:

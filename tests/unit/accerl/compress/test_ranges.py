@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from accerl.checkpoint import load_checkpoint, save_checkpoint
-from accerl.compress import ONNX, CompressorChain, Quantizer, make_engine
+from accerl.compress import ONNX, CompressionState, CompressorChain, Quantizer, make_engine
 from accerl.compress.engine import open_session
 from accerl.compress.graphs.onnx_export import onnx_fp32, onnx_int8
 from accerl.compress.graphs.onnx_payload import read_constants
+from accerl.compress.lowrank import Factoriser
 from accerl.compress.quantization.cpu import dots_bytes_exactly
 from accerl.compress.quantization.quantize import LEVELS, SAFE_LEVELS, QuantiseMethod
 from accerl.compress.quantization.ranges import METHODS, RangeMethod, RangeTracker, _Histogram
@@ -82,6 +83,26 @@ def test_a_tracker_goes_on_from_disk(name: str, tmp_path: Path) -> None:
     other.load_state_dict(load_checkpoint(tmp_path / "c"))
     for seed in range(3, 6):
         assert other.measure(net, states(seed)) == tracker.measure(net, states(seed))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_network_of_other_layers_is_measured_anew(name: str) -> None:
+    net = make()
+    state = CompressionState(policy=net, net=net, observations=states())
+    tracker = RangeTracker(RangeMethod(name=name))
+    quantizer = Quantizer("INT8", tracker=tracker)
+    assert [len(given(quantizer.apply(state))) for _ in range(2)] == [64, 8]
+    thin = replace(state, net=Factoriser(0.2).factorise(net))
+    other = quantizer.apply(thin)
+    assert len(given(other)) == 64
+    assert other.ranges == Quantizer("INT8", QuantiseMethod(ranges=tracker.method)).apply(thin).ranges
+    assert len(given(quantizer.apply(thin))) == 8
+    assert len(given(quantizer.apply(state))) == 64  # and back
+
+
+def given(state: CompressionState) -> np.ndarray:
+    assert state.measured is not None
+    return state.measured
 
 
 def test_entropy_clips_what_is_rare_and_far() -> None:

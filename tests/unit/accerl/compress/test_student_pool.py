@@ -126,6 +126,33 @@ def test_beginnings_are_charged_once() -> None:
     assert pool.train(NET3, learner, FixedStates(obs), 2, 0, obs) == 2
 
 
+def test_all_that_a_beginning_fits_is_charged() -> None:
+    learner, obs = make_learner(), states()
+    pruned = StudentKey("net3", 0.5)
+    charged = {}
+    for start in ("random", "learner"):
+        pool = make_pool(distill_start=start, distill_start_states=64, prune_compensate=True)
+        pool.network(pruned, learner, obs)
+        charged[start] = pool.train(pruned, learner, FixedStates(obs), 0, 0, obs)
+    assert charged == {"random": 6, "learner": 12}  # its head once more, as it is a copy
+
+
+def test_who_takes_over_a_network_goes_on_in_its_learning_rate() -> None:
+    settings = {**RENEWED, "distill_decay_updates": 8}
+    learner, obs = make_learner(), states()
+    there, here = make_pool(**settings), make_pool(**settings)
+    there.network(NET3, learner, obs)
+    another(learner, 5)
+    there.train(NET3, learner, FixedStates(obs), 4, 0, obs)
+    there.train(NET3, learner, FixedStates(obs), 2, 1, obs)  # begun anew, after four
+    place = there.trainer(NET3).place
+    assert place == {"updates": 6, "begun": 4, "looked": 4, "refused": 0}
+    here.receive(there.send([NET3]))
+    here.train(NET3, learner, FixedStates(obs), 1, 1, obs)
+    assert here.trainer(NET3).place == {**place, "updates": 7}
+    assert here.generation(NET3) == 1
+
+
 def another(learner: PolicyNet, seed: int) -> PolicyNet:
     """Return a learner whose weights have become those of quite another policy."""
     other = make_learner(seed)
