@@ -95,7 +95,9 @@ def test_a_network_of_other_layers_is_measured_anew(name: str) -> None:
     thin = replace(state, net=Factoriser(0.2).factorise(net))
     other = quantizer.apply(thin)
     assert len(given(other)) == 64
-    assert other.ranges == Quantizer("INT8", QuantiseMethod(ranges=tracker.method)).apply(thin).ranges
+    assert (
+        other.ranges == Quantizer("INT8", QuantiseMethod(ranges=tracker.method)).apply(thin).ranges
+    )
     assert len(given(quantizer.apply(thin))) == 8
     assert len(given(quantizer.apply(state))) == 64  # and back
 
