@@ -51,8 +51,8 @@ def as_policy(module: nn.Module, observation: ObservationSpec, name: str | None 
         own = module.observation
         if (own.shape, own.dtype) != (observation.shape, observation.dtype):
             raise UserError(
-                f"{type(module).__name__}: it takes states of {own.dtype} {list(own.shape)}, and is "
-                f"given {observation.dtype} {list(observation.shape)}"
+                f"{type(module).__name__}: it takes states of {own.dtype} {list(own.shape)}, and "
+                f"is given {observation.dtype} {list(observation.shape)}"
             )
         return module
     try:

@@ -6,6 +6,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import closing
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
@@ -61,21 +62,20 @@ class ParallelRun(ABC, Generic[W]):
         runtime = config.runtime
         torch.set_num_threads(runtime.learner_threads)
         keep_freed_memory()
-        probe = make_envs(config.game, 1, config.env)
+        with closing(make_envs(config.game, 1, config.env)) as probe:
+            shown, actions = probe.observation, probe.num_actions
+            first = probe.reset(number(config.seed, Role.FIRST_STATES))
         generator = torch_generator(config.seed, Role.LEARNER)
-        observation = config.inputs(probe.observation)
-        policy = parts.make_policy(config, probe.observation, probe.num_actions, generator)
+        observation = config.inputs(shown)
+        policy = parts.make_policy(config, shown, actions, generator)
         check_remade(policy, config.network, torch_generator(config.seed, Role.LEARNER, 1))
         self.learner = Learner(
             policy, config.learner, generator, corrector=parts.corrector, sparse_monitoring=True
         )
         self._safeguard = Safeguard(self.learner, gradients=config.compression.needs_gradients)
         drawn = torch_generator(config.seed, Role.COMPRESSOR)
-        self._compressor = Compressor(
-            observation, probe.num_actions, config.compression, drawn, parts.links
-        )
-        self._compressor.observe(probe.reset(number(config.seed, Role.FIRST_STATES)))
-        probe.close()
+        self._compressor = Compressor(observation, actions, config.compression, drawn, parts.links)
+        self._compressor.observe(first)
         self.num_actions = policy.num_actions
         self.recorder = IntervalRecorder(policy.num_actions)
         self.now = 0.0
@@ -205,8 +205,9 @@ class ParallelRun(ABC, Generic[W]):
         """See `InnerRun.advance`.
 
         Starting the workers is off the clock, publishing the first weights is on it. Between two
-        calls (while J is measured or a checkpoint is written) the clock stands still, and actors
-        can fill no more than the slots they have.
+        calls (while J is measured or a checkpoint is written) the clock stands still: actors can
+        fill no more than the slots they have, and nobody distils without a limit. A publication
+        that is being made is made, and links carry what they have taken.
 
         Raises:
             UserError: workers keep dying, or one of them was asked for what cannot be.
@@ -234,6 +235,7 @@ class ParallelRun(ABC, Generic[W]):
         self.now += elapsed
         self._began = 0.0
         self._cpu.note(self._pids())
+        self.publishing.rest()
         learner_return = self._measure()
         decision = self.orders.decision
         assert decision is not None

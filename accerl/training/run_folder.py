@@ -20,6 +20,7 @@ from accerl.records import (
     make_out_dir,
     not_a_run,
     read_json,
+    read_metrics,
     try_lock,
 )
 from accerl.runtime.latency.profile import LatencyProfile
@@ -73,12 +74,21 @@ def seconds_finished(config: RunConfig, path: Path) -> float | None:
     Raises:
         UserError: it took longer than it is to last.
     """
-    done = _summary(path).get("seconds") if (path / SUMMARY).is_file() else None
+    if not (path / SUMMARY).is_file():  # it was interrupted
+        reports = [*read_metrics(path)] if holds_run(path) else []
+        if reports and reports[-1].total_seconds - reports[-1].seconds >= config.seconds:
+            raise _has_run(path, reports[-1].total_seconds)
+        return None
+    done = _summary(path).get("seconds")
     if done is None or done < config.seconds:
         return None
     if config.seconds < read_config(path).seconds:
-        raise UserError(f"{path} has run for {done:g} s already; give more --seconds")
+        raise _has_run(path, done)
     return done
+
+
+def _has_run(path: Path, seconds: float) -> UserError:
+    return UserError(f"{path} has run for {seconds:g} s already; give more --seconds")
 
 
 def _summary(path: Path) -> dict[str, Any]:

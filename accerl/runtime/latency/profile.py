@@ -234,10 +234,11 @@ class LatencyProfile(JsonFields):
         """Whether there are times for `spec`.
 
         Sparsity is interpolated where several levels of it were measured, and above the highest
-        counts like that. What one level alone was measured of says nothing about others.
+        counts like that. Below the lowest there are none, and what one level alone was measured of
+        says nothing about others.
         """
         levels = {row.spec.sparsity for row in self.specs if _key(row.spec) == _key(spec)}
-        return spec.sparsity in levels or len(levels) > 1
+        return spec.sparsity in levels or (len(levels) > 1 and spec.sparsity > min(levels))
 
     @property
     def groups(self) -> int:

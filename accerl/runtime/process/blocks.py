@@ -17,10 +17,11 @@ from accerl.errors import UserError
 from accerl.networks.graph_policy import Policy, count_bytes
 from accerl.runtime.process.board import Board
 from accerl.runtime.process.samples import SampleRing
+from accerl.runtime.publishing.charges import MOST_IDLE
 from accerl.spec import Decision
 from accerl.weights import Mailbox, WeightVector, count_weights
 
-STUDENTS_EACH = 8
+STUDENTS_EACH = MOST_IDLE
 """networks of the learner's size that a distiller may show; a shared student counts twice"""
 MIXED = 8
 """specs that a mix may hold; memory is taken from the machine only for those that it does hold"""

@@ -121,10 +121,7 @@ class RemotePublishing:
             self.worker.send(Distil(charges))
 
     def rest(self) -> None:
-        """Have nobody distil without a limit until the learner's next update.
-
-        For while the run's clock stands still: what is limited ends by itself.
-        """
+        """See `Publishing.rest`."""
         if self._config.distill_updates:
             return
         self.pool.rest()

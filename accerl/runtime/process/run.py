@@ -295,7 +295,6 @@ class ProcessRun(ParallelRun[Worker]):
         evaluator = self._evaluator
         if evaluator is None:
             return None
-        self.publishing.rest()
         while self.publishing.reading:
             self._wait_for_news()
         self._blocks.weights.put(self.learner.updates, self.learner.policy)

@@ -42,6 +42,13 @@ class Publishing(Protocol):
         """Record states; if the compressor has nothing to do, give it what there is."""
         ...
 
+    def rest(self) -> None:
+        """Have nobody distil without a limit until the learner's next update.
+
+        For while the run's clock stands still: what is limited ends by itself.
+        """
+        ...
+
     def publish(self) -> None:
         """Order a publication of the learner's weights, if the compressor has nothing to do."""
         ...

@@ -12,6 +12,8 @@ from accerl.spec import CompressionSpec, StudentKey
 
 PIECE_UPDATES = 4
 """distillation updates after which a process looks for news, and shows what it has made"""
+MOST_IDLE = 8
+"""networks that do not act and that one distiller keeps close, those that acted last"""
 
 
 def most_sharers(distillers: int, updates: int) -> int:
@@ -49,8 +51,8 @@ class Charges:
 
     Every network has one fixed leader. Without a limit on updates, distillers that lead nothing in
     use help with the networks that are in use, as evenly as possible. With `follow_idle`, the
-    distillers that are left keep close what they lead and does not act, unless others need the
-    cores.
+    distillers that are left keep close what they lead and does not act, up to `MOST_IDLE`, unless
+    others need the cores.
 
     Args:
         distillers: how many there are.
@@ -67,8 +69,13 @@ class Charges:
         """Have the least busy distiller lead each network that is new, if there are any."""
         for spec in specs if self._specs else ():
             key = spec.student_key
-            if key is not None and not any(key in own for own in self._specs):
+            if key is None:
+                continue
+            leader = next((own for own in self._specs if key in own), None)
+            if leader is None:
                 min(self._specs, key=len)[key] = spec
+            else:  # behind those that have not acted since
+                leader[key] = leader.pop(key)
 
     def keys(self, index: int) -> list[StudentKey]:
         """Return the networks that a distiller leads."""
@@ -85,7 +92,8 @@ class Charges:
         ]
         if found or not self._follow_idle:
             return tuple(found)
-        return tuple(Charge(spec, updates=self._updates) for spec in self._specs[index].values())
+        idle = list(self._specs[index].values())[-MOST_IDLE:]
+        return tuple(Charge(spec, updates=self._updates) for spec in idle)
 
     def _sharers(self, keys: Sequence[StudentKey]) -> dict[StudentKey, list[int]]:
         """Return who distils each network that acts, the leader first."""

@@ -49,6 +49,7 @@ class RayDistillers:
         self._wants_weights = [True for _ in workers]
         self._shown: list[Any] = [None for _ in workers]  # references, newest
         self._untaken: dict[tuple[str, int], Any] = {}  # by reader, and distiller
+        self._resting = False
 
     def after_update(self, acting: Sequence[CompressionSpec], version: int) -> None:
         """Say what is to be distilled, and show the learner's weights to who wants them.
@@ -57,6 +58,7 @@ class RayDistillers:
             acting: the specs in effect.
             version: learner updates.
         """
+        self._resting = False
         self.led.charges.assign(acting)
         weights: Any = None
         for index, worker in enumerate(self.workers):
@@ -69,6 +71,10 @@ class RayDistillers:
                 self._wants_weights[index] = False
             self._call(index)
 
+    def rest(self) -> None:
+        """Ask for no more until the learner's next update; what was asked for ends by itself."""
+        self._resting = True
+
     @property
     def following(self) -> dict[str, bool]:
         """Which distillers, by name, have been shown weights and not said that they took them."""
@@ -80,7 +86,7 @@ class RayDistillers:
 
     def _call(self, index: int) -> None:
         worker, charges = self.workers[index], self._charges[index]
-        while charges and worker.ready and len(worker.calls) < CALLS_AHEAD:
+        while charges and not self._resting and worker.ready and len(worker.calls) < CALLS_AHEAD:
             worker.call("distil", charges, parts=2)
 
     def distilled(self, worker: RayWorker, call: Call, updates: int, compressor: RayWorker) -> None:

@@ -138,6 +138,11 @@ class RayPublishing:
             self._send(publish=due)
         self.distillers.after_update(self.orders.in_use, self._learner.updates)
 
+    def rest(self) -> None:
+        """See `Publishing.rest`."""
+        if not self._config.distill_updates:
+            self.distillers.rest()
+
     def publish(self) -> None:
         """Order a publication of the learner's weights, if the compressor has nothing to do."""
         if self._is_idle:

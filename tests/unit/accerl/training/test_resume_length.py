@@ -34,6 +34,18 @@ def test_a_run_is_resumed_to_its_own_length_and_not_beyond(tmp_path: Path) -> No
     assert longer.summary["seconds"] > first.summary["seconds"]
 
 
+def test_an_interrupted_run_is_not_resumed_to_less_than_it_has_run(tmp_path: Path) -> None:
+    config, strategy, profile = tiny_catch(), FixedStrategy(), fast_profile()
+    done = run_training(config, strategy, out=tmp_path, profile=profile)
+    (tmp_path / "summary.json").unlink()  # as if it had been killed
+    shorter = replace(config, seconds=0.5 * config.seconds)
+    with pytest.raises(UserError, match=r"has run for .* s already; give more --seconds"):
+        run_training(shorter, strategy, out=tmp_path, profile=profile, resume=True)
+    assert read_config(tmp_path).seconds == config.seconds
+    again = run_training(config, strategy, out=tmp_path, profile=profile, resume=True)
+    assert again.summary["seconds"] == done.summary["seconds"]
+
+
 def test_a_checkpoint_is_written_after_what_it_knows_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,17 @@ def test_between_measured_batches_and_sparsities_times_are_interpolated() -> Non
     assert test.infer_seconds(CompressionSpec(sparsity=0.9), 4) == pytest.approx(4 * 20e-6)
 
 
+def test_pruned_networks_say_nothing_about_the_whole_one() -> None:
+    net1 = CompressionSpec(student="net1")
+    times = SpecLatency(spec=net1, infer_us={4: 20.0}, publish_ms=5.0, distill_us=3.0)
+    known = [replace(times, spec=replace(net1, sparsity=level)) for level in (0.25, 0.5)]
+    test = profile(specs=(*profile().specs, *known))
+    assert all(test.has(replace(net1, sparsity=level)) for level in (0.25, 0.3, 0.5, 0.8))
+    assert not any(test.has(replace(net1, sparsity=level)) for level in (0.0, 0.2))
+    with pytest.raises(UserError, match="no times for 'net1 fp32'"):
+        test.infer_seconds(net1, 4)
+
+
 def test_one_level_of_sparsity_says_nothing_about_others() -> None:
     eager = CompressionSpec(graph="eager")
     two_core = load_profile("two-core")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from accerl.runtime.publishing.charges import Charge, Charges, Pace
+from accerl.runtime.publishing.charges import MOST_IDLE, Charge, Charges, Pace
 from accerl.spec import CompressionSpec, StudentKey
 
 NET2, NET3 = CompressionSpec(student="net2", bits=8), CompressionSpec(student="net3", bits=8)
@@ -45,6 +45,19 @@ def test_who_shares_a_core_or_a_gpu_lets_rest_what_rests() -> None:
     assert shares(charges, 3, NET2, NET3) == [["net2 4!"], ["net3 4!"], []]
     assert shares(charges, 3, NET2) == [["net2 4!"], [], []]
     assert shares(charges, 3, INT8) == [[], [], []]
+
+
+def test_of_many_networks_those_that_acted_last_are_kept_close() -> None:
+    charges, rising = Charges(1, 4), [CompressionSpec(sparsity=step / 20) for step in range(1, 12)]
+    for spec in (*rising, rising[1]):
+        charges.assign([spec])
+    kept = [charge.spec for charge in charges.work(0, [INT8])]
+    assert kept == [*rising[4:], rising[1]]
+    assert len(kept) == MOST_IDLE
+    known = Charges(1, 4)
+    known.load_state_dict(json.loads(json.dumps(charges.state_dict())))
+    assert known.work(0, [INT8]) == charges.work(0, [INT8])
+    assert [charge.spec for charge in charges.work(0, [rising[0]])] == [rising[0]]  # if it acts
 
 
 def test_all_that_a_student_is_allowed_is_given_to_one() -> None:
