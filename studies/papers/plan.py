@@ -36,7 +36,7 @@ STAND_INS: Mapping[str, str] = {
     "amidar": "minatar-asterix",  # collect, and be chased
 }
 """MinAtar's games in place of Atari's: a run takes a minute, and the game is learned in it"""
-ATARI_STEPS_PER_CORE_SECOND = 600.0
+ATARI_STEPS_PER_CORE_SECOND = 450.0
 """that a core plays and learns"""
 MINATAR_STEPS_PER_CORE_SECOND = 7_000.0
 """in bfloat16; in float32 it is two thirds of that"""
