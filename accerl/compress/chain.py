@@ -36,7 +36,7 @@ from accerl.compress.links import (
 from accerl.compress.lowrank import Factoriser
 from accerl.compress.quantization.ranges import RangeTracker
 from accerl.errors import UserError, one_line
-from accerl.networks.adopt import as_policy
+from accerl.networks.adopt import as_policy, require_states_of
 from accerl.networks.graph_policy import GraphPolicy
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet
@@ -180,6 +180,7 @@ class CompressorChain:
         if not isinstance(source, PolicyNet | GraphPolicy):
             source = copy.deepcopy(source)  # a graph is read in evaluation mode, with hooks
         source = as_policy(source, kind)
+        require_states_of(source, kind)
         state = CompressionState(
             policy=source, net=source, observations=observations, version=version
         )

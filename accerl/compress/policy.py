@@ -15,7 +15,7 @@ from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig
 from accerl.compress.engine import make_engine
 from accerl.errors import UserError
-from accerl.networks.adopt import as_policy
+from accerl.networks.adopt import as_policy, require_states_of
 from accerl.networks.graph_policy import own_copy
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.sb3 import ActorCritic, is_sb3_policy
@@ -134,6 +134,7 @@ def compress_policy(
     kind = ObservationSpec(observations.shape[1:], str(observations.dtype))
     given = ActorCritic(module) if is_sb3_policy(module) else module
     policy = as_policy(own_copy(given).cpu().eval(), kind)
+    require_states_of(policy, kind)
     config = replace(
         config,
         calibration_states=len(observations),

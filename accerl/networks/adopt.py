@@ -45,20 +45,28 @@ def as_policy(module: nn.Module, observation: ObservationSpec, name: str | None 
         name: what `make_network` makes it of.
 
     Raises:
-        UserError: it cannot act on such states, takes others, or returns something else.
+        UserError: it cannot act on such states, or returns something else.
     """
-    if isinstance(module, PolicyNet | GraphPolicy):
-        own = module.observation
-        if (own.shape, own.dtype) != (observation.shape, observation.dtype):
-            raise UserError(
-                f"{type(module).__name__}: it takes states of {own.dtype} {list(own.shape)}, and "
-                f"is given {observation.dtype} {list(observation.shape)}"
-            )
+    if isinstance(module, GraphPolicy):
         return module
     try:
         return adopt(module, observation)
     except UserError as reason:
         return GraphPolicy(module, observation, name=name, reason=reason)
+
+
+def require_states_of(policy: Policy, observation: ObservationSpec) -> None:
+    """Refuse states of a shape or type that `policy`, which came as one, does not take.
+
+    Raises:
+        UserError: with both.
+    """
+    own = policy.observation
+    if (own.shape, own.dtype) != (observation.shape, observation.dtype):
+        raise UserError(
+            f"{type(policy).__name__}: it takes states of {own.dtype} {list(own.shape)}, and is "
+            f"given {observation.dtype} {list(observation.shape)}"
+        )
 
 
 def require_chain(net: Policy) -> PolicyNet:
