@@ -103,7 +103,7 @@ def test_the_command_line_says_that_a_strategy_fails_under_its_shield(
     command += ["--set", "runtime.interval_seconds=0.05"]
     done = accerl(capsys, *command, "--strategy", "tests.fixtures.own_strategies:Failing")
     assert done.code == 0
-    told = " ".join(done.err.split())
+    told = " ".join(done.out.split())
     assert "the strategy failed in 2 intervals, in which a fallback acted for it" in told
     assert "nothing to divide by" in told
 
