@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from accerl.acting.rollout import Rollout
@@ -18,8 +18,8 @@ from accerl.compress.pruning.sparse import SparseTopology
 from accerl.correct import CorrectorChain, Experience, Targets, make_corrector
 from accerl.learner.config import LearnerConfig, choose_device
 from accerl.learner.group import LearnerGroup
+from accerl.learner.network import LearningNetwork
 from accerl.monitor.divergence import RolloutMeasures, measure_rollout, updates_between
-from accerl.networks.autocast import autocast
 from accerl.networks.graph_policy import GraphPolicy, Policy, count_macs
 from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
 from accerl.networks.structure import load_saved
@@ -53,22 +53,6 @@ class _Output(NamedTuple):
     logits: Tensor  # [T, B, A]
     target_logp_t: Tensor  # [T, B] of the actions that were taken
     alive: Tensor  # [H] whether a unit of the last hidden layer was above zero for any state
-
-
-class _Network(nn.Module):
-    """The policy as it learns: its body perhaps in low precision, one forward for everything."""
-
-    def __init__(self, policy: Policy, precision: str) -> None:
-        super().__init__()
-        self._policy = policy
-        # Without linear heads nothing tells where low precision would have to end.
-        headless = isinstance(policy, GraphPolicy) and not policy.heads
-        self._low = precision == "bf16" and not headless
-
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return logits [B, A], values [B] and features [B, H] for observations [B, *shape]."""
-        with autocast(obs.device, low=self._low):
-            return self._policy.outputs(obs)
 
 
 class Learner:
@@ -109,7 +93,8 @@ class Learner:
         if config.sparse is not None:
             generator = generator or torch_generator(0, Role.LEARNER)
             self.topology = SparseTopology(policy, config.sparse, generator)
-        self._network = _Network(self.policy, choose_precision(config.precision, self.device))
+        precision = choose_precision(config.precision, self.device)
+        self._network = LearningNetwork(self.policy, precision)
         self._group = LearnerGroup()
         self._parallel = self._wrapped()
 
@@ -209,8 +194,7 @@ class Learner:
             columns = self._group.share(minibatch)
             low, high = int(columns[0]), int(columns[-1]) + 1
             part = {name: values[:, low:high] for name, values in batch.items() if name != "header"}
-            if self.policy.observation.is_pixels:
-                part["obs"] = _channels_last(part["obs"])
+            part["obs"] = self._network.prepared(part["obs"])
             yield part
 
     def _loss(self, batch: dict[str, Tensor]) -> tuple[_Output, dict[str, Tensor], Tensor]:
@@ -384,13 +368,3 @@ def _gradients(policy: Policy) -> dict[str, Tensor]:
     """Return copies of the gradients of a policy's last step, by name; none before its first."""
     slopes = {name: weight.grad for name, weight in policy.named_parameters()}
     return {name: slope.clone() for name, slope in slopes.items() if slope is not None}
-
-
-def _channels_last(obs: Tensor) -> Tensor:
-    """Return pixels [T, B, C, H, W] in one block, their channels last in memory.
-
-    Convolutions would reorder them in every pass. On a processor with AMX updates of Net1 take 0.8
-    of the time in bfloat16 and 0.65 in float32, those of Original 0.87. Boards of small games stay
-    as they are: there it was not measured.
-    """
-    return obs.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(obs.shape)

@@ -104,8 +104,9 @@ class PolicyNet(nn.Module):
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return policy logits [B, A] and state values [B] for observations [B, *shape].
 
-        Under autocast only the body runs in low precision: early values differ by less than
-        what bfloat16 resolves, so both heads always compute in float32.
+        Pixels in bfloat16 are what `centred` returned; other floats are scaled already. Under
+        autocast only the body runs in low precision: early values differ by less than what
+        bfloat16 resolves, so both heads always compute in float32.
         """
         return self.heads(self.features(obs))
 
@@ -133,20 +134,32 @@ class PolicyNet(nn.Module):
             return obs.float()
         return (obs.float() - self.observation.centre) / self.observation.unit
 
+    def centred(self, obs: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+        """Return uint8 pixels minus their centre as floats, exact in bfloat16 too.
+
+        Who passes pixels through several times in bfloat16 calls this once, before. What a network
+        without convolutions reads, and what is a float already, is returned as it is.
+        """
+        if obs.dtype != torch.uint8 or not isinstance(self.body[0], nn.Conv2d):
+            return obs
+        pixels = obs.to(dtype)
+        if self.observation.centre:
+            pixels -= self.observation.centre
+        return pixels
+
     def _first(self, obs: Tensor) -> Tensor:
         """Return what the first layer of the body makes of `obs`.
 
         The unit of pixels is folded into that layer's weights: dividing every pixel instead took
-        a quarter of an update. Centred pixels are exact in bfloat16, so nothing is lost.
+        a quarter of an update.
         """
         first = self.body[0]
-        if obs.dtype != torch.uint8 or not isinstance(first, nn.Conv2d):
+        is_pixels = obs.dtype in (torch.uint8, torch.bfloat16) and self.observation.dtype == "uint8"
+        if not is_pixels or not isinstance(first, nn.Conv2d):
             return first(self.scale(obs))
         kind = obs.device.type
-        low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
-        pixels = obs.to(low)
-        if self.observation.centre:
-            pixels -= self.observation.centre
+        low = torch.is_autocast_enabled(kind)
+        pixels = self.centred(obs, torch.get_autocast_dtype(kind) if low else torch.float32)
         weight = first.weight * (1.0 / self.observation.unit)
         return nn.functional.conv2d(pixels, weight, first.bias, first.stride, first.padding)
 

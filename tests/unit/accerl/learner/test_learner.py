@@ -16,6 +16,7 @@ from accerl.checkpoint import load_checkpoint, save_checkpoint
 from accerl.errors import UserError
 from accerl.learner.config import LearnerConfig
 from accerl.learner.learner import Learner
+from accerl.learner.network import LearningNetwork
 from accerl.networks.policy_net import ObservationSpec, make_policy
 from tests.fixtures.chains import as_chain
 from tests.fixtures.runs.learners import CONFIG, A, B, T, make_learner, make_rollout, tensors
@@ -271,6 +272,39 @@ def test_pixels_are_laid_out_for_convolutions_and_boards_are_not(side: int, laid
     for part in parts:
         states = part["obs"].flatten(0, 1)
         assert states.is_contiguous(memory_format=torch.channels_last) == laid_out
+
+
+@pytest.mark.parametrize("network", ["original", "net3"])
+def test_pixels_that_are_converted_once_change_no_update(
+    network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In bfloat16 they are converted before the first pass, not in every one."""
+
+    def laid_out(states: Tensor) -> Tensor:
+        pixels = states.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        return pixels.view(states.shape)
+
+    observation = ObservationSpec((4, 84, 84), "uint8", centre=87, unit=90.0)
+    config = replace(CONFIG, minibatches=2, reuse=2, precision="bf16", policy_loss="clipped")
+    rollout = make_rollout()
+    obs = np.random.default_rng(0).integers(
+        256, size=(T + 1, B, *observation.shape), dtype=np.uint8
+    )
+    rollout = replace(rollout, obs=obs)
+
+    def learned() -> Learner:
+        policy = make_policy(network, observation, A, torch.Generator().manual_seed(0))
+        learner = Learner(policy, config)
+        learner.update(rollout)
+        return learner
+
+    once = learned()
+    part = next(iter(once._parts({"obs": torch.from_numpy(obs), "action": torch.zeros((T, B))})))
+    assert part["obs"].dtype == torch.bfloat16
+    monkeypatch.setattr(LearningNetwork, "prepared", lambda _, states: laid_out(states))
+    always = learned()
+    for name, weight in once.policy.state_dict().items():
+        assert torch.equal(weight, always.policy.state_dict()[name]), name
 
 
 def spoiled(field: str, value: float) -> Rollout:
