@@ -153,8 +153,8 @@ def _check_distilled(path: Path, spec: CompressionSpec, pool: StudentPool) -> No
     """Refuse a network that would have to be distilled first: nobody has seen it act."""
     key = spec.student_key
     if key is not None and key not in pool:
-        held = " and ".join(json.dumps(other._asdict()) for other in pool) or "no student"
+        held = " and ".join(json.dumps(other._asdict()) for other in pool)
         raise UserError(
-            f"spec: {path} has never distilled {json.dumps(key._asdict())}; it holds {held}, and "
-            "the learner's own network"
+            f"spec: {path} has never distilled {json.dumps(key._asdict())}; leave out student and "
+            f"sparsity{f', or give what it holds: {held}' if held else ''}"
         )
