@@ -100,13 +100,21 @@ def point_colour(field: str, labels: Sequence[str], colours: Sequence[str], **le
 
 
 def lines_by(
-    field: str, colours: Mapping[str, str], dashes: Sequence[Sequence[int]], columns: int = 4
+    field: str,
+    colours: Mapping[str, str],
+    dashes: Sequence[Sequence[int]],
+    columns: int = 4,
+    *,
+    names_one: bool = False,
 ) -> dict[str, Any]:
-    """Return colour (by label) and dash pattern of lines by a field, with a legend if needed."""
+    """Return colour (by label) and dash pattern of lines by a field, with a legend if needed.
+
+    One line alone gets a legend with `names_one` only: elsewhere a title says what it is.
+    """
     labels = list(colours)
     room = max(260, 800 // columns)
     legend = alt.Legend(columns=columns, labelLimit=room, symbolType="stroke")
-    legend = legend if len(labels) > 1 else None
+    legend = legend if len(labels) > 1 or names_one else None
     colour = alt.Color(f"{field}:N").scale(domain=labels, range=list(colours.values()))
     dash = alt.StrokeDash(f"{field}:N").scale(domain=labels, range=dashes)
     return {"color": colour.legend(legend), "strokeDash": dash.legend(legend)}

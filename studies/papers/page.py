@@ -31,16 +31,16 @@ TITLE = "# The papers' figures, run again"
 """first line of a page, by which one that is written anew is known"""
 INTERVALS = (
     f"A verdict's 95% interval is over games where there are {ENOUGH_GAMES} or more (each counts "
-    "once, with the mean of its seeds), else over seeds of the games that are there; where it is "
-    "too wide, these runs cannot tell."
+    "once, with the mean of its seeds), else over seeds of the games that are there. Where it is "
+    "too wide, as it nearly always is of one game with two seeds, these runs cannot tell."
 )
 MARKS = (
-    "Ratios are geometric means over seeds. After > one is too low, as some of the runs did not "
-    "reach the score, after < too high, as some of the baseline's did not, and after ~ both "
-    "happened; pairs of which neither did are left out. Scores were fixed by what actors without "
-    "compression reached with the first seeds (80% of the way to their best; Figure 8's 18 on Pong "
-    "was chosen beforehand). These reach their own score, and others need not: a claim that fails "
-    "with them alone is one that these runs cannot tell."
+    "Ratios are geometric means. > means at least and < at most, as some of the runs, or of the "
+    "baseline's, ended before they reached the score, and ~ that both happened; pairs of which "
+    "neither did are left out. Scores were fixed by what actors without compression reached with "
+    "the first seeds (80% of the way to their best; Figure 8's 18 on Pong was chosen beforehand). "
+    "Most of these runs reach that score, as others need not: a claim that fails beside them alone "
+    "is one that these runs cannot tell."
 )
 
 TINY = (
@@ -56,8 +56,9 @@ def write_page(folder: Path) -> Path:
     lines = [
         TITLE,
         "",
-        "Runs are made on the virtual clock, with the paper's machine and with the one that is "
-        f"named beside it. Those of a panel begin with the same seeds. {INTERVALS} {MARKS}",
+        "No run needs the machine it is of: a virtual clock charges every step the time that the "
+        "paper prints for its machine, or that was measured on the one that is named beside it. "
+        f"Those of a panel begin with the same seeds. {INTERVALS} {MARKS}",
     ]
     for result in found:
         lines += section(folder, result)

@@ -20,6 +20,7 @@ from studies.papers.figures import (
     fig12,
     table6,
 )
+from studies.papers.verdict import EndsWithin, SecondsAtMost
 
 FIGURES: Mapping[str, PaperFigure] = {
     module.FIGURE.name: module.FIGURE
@@ -74,14 +75,26 @@ def at_budget(figure: PaperFigure, budget: str) -> PaperFigure:
 
 
 def _apart(checks: Sequence[Check], panels: Sequence[Panel]) -> tuple[Check, ...]:
-    """Return the checks without those that leave out, or are of, games of which none is there."""
+    """Return the checks that games which are there can answer, each once.
+
+    One that leaves out games of which none is there leaves out nothing, and may be another then.
+    """
     games = {panel.game for panel in panels}
-
-    def is_asked(check: Check) -> bool:
-        named = (getattr(check, "left_out", ()), getattr(check, "games", ()))
-        return all(games.intersection(each) for each in named if each)
-
-    return tuple(filter(is_asked, checks))
+    found: list[Check] = []
+    questions: set[SecondsAtMost | EndsWithin] = set()
+    for check in checks:
+        named = getattr(check, "games", ())
+        if named and not games.intersection(named):
+            continue
+        if isinstance(check, SecondsAtMost | EndsWithin):
+            if not games.intersection(check.left_out):
+                check = replace(check, left_out=())
+            question = replace(check, claim="")
+            if question in questions:
+                continue
+            questions.add(question)
+        found.append(check)
+    return tuple(found)
 
 
 def _short(panel: Panel, seeds: int) -> Panel:

@@ -133,11 +133,18 @@ def _points(
     return rows
 
 
-def _lines(table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _lines(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return how lines look: as in the whole figure, while some of them are not run yet."""
     labels = values_of(table, "label")
     hues = [BASELINE_COLOUR, *COLOURS]
-    colours = {label: hues[index % len(hues)] for index, label in enumerate(labels)}
-    return lines_by("label", colours, [DASHES[index % len(DASHES)] for index in range(len(labels))])
+    first = int(labels[0] not in _baselines(result))
+    places = range(first, first + len(labels))
+    colours = {label: hues[n % len(hues)] for label, n in zip(labels, places, strict=True)}
+    return lines_by("label", colours, [DASHES[n % len(DASHES)] for n in places], names_one=True)
+
+
+def _baselines(result: Mapping[str, Any]) -> set[str]:
+    return {panel["baseline"] for panel in result["panels"]}
 
 
 def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis: str) -> _Picture:
@@ -145,7 +152,8 @@ def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis:
         _Panel(name, _domain([row["score"] for row in table if row["game"] == game]))
         for name, game in dict.fromkeys((row["panel"], row["game"]) for row in table)
     ]
-    lines = _lines(table)
+    lines = _lines(result, table)
+    targets = _targets(result)
     begun = values_of(table, "stage")
     stages = {stage: mark for stage, mark in SHAPES.items() if stage in begun}
     ticks = COUNT_AXIS if len(found) <= MANY else {**COUNT_AXIS, "tickCount": 3}
@@ -156,6 +164,10 @@ def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis:
         y = alt.Y("score:Q").title(y_title).scale(domain=panel.domain, nice=False)
         rows = marks("panel", panel.name).transform_filter("datum.score != null")
         shown = _runs_and_mean(rows, x, y, axis, "score", lines)
+        if panel.name in targets:
+            once = marks().transform_aggregate(n="count()")  # not for every row
+            rule = once.mark_rule(strokeDash=[2, 3], strokeWidth=1, opacity=0.6)
+            shown = alt.layer(rule.encode(y=alt.datum(targets[panel.name])), shown)
         if stages:
             begins = rows.transform_filter("datum.stage != null")
             shapes = alt.Scale(domain=[*stages], range=[*stages.values()])
@@ -169,12 +181,24 @@ def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis:
         return shown
 
     caption = "Thin lines are runs, thick ones their means; a score is a mean of 20 episodes."
+    if targets:
+        caption += " Dotted: the score that runs are timed to."
     if result["shows_stages"]:
         caption += " Marks: where the stage detector says that a stage begins."
     if result["shows_switches"]:
         caption += _switches_caption(result, table)
     name = f"{result['figure']}-by-{axis.replace('_', '-')}"
     return _Picture(name, caption, table, partial(_grid, found, draw, "Score of the actors"))
+
+
+def _targets(result: Mapping[str, Any]) -> dict[str, float]:
+    """Return the scores that runs are timed to, by panel; none where nothing is compared."""
+    return {
+        f"{panel['game']} on {machine}": known["target"]
+        for panel in result["panels"]
+        for machine, known in panel["machines"].items()
+        if known["target"] is not None and len(known["lines"]) > 1
+    }
 
 
 def _switches_caption(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> str:
@@ -190,7 +214,7 @@ def _kl(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> _Pictu
     bound = result["bound_kl_max_nats"]
     values = [*(row["kl_max"] for row in table), bound]
     domain = [10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values)))]
-    lines = _lines(table)
+    lines = _lines(result, table)
 
     def draw(panel: _Panel, y_title: str | None) -> Any:
         x = alt.X("env_steps:Q").title("Env steps").axis(**COUNT_AXIS)

@@ -52,6 +52,7 @@ FIGURE = PaperFigure(
             label=MIX.label,
             machine=PAPER,
             at_most=1.0,
+            is_scored_run=False,  # that had 12 actors
         ),
     ),
 )

@@ -60,7 +60,9 @@ def test_a_student_that_acts_no_more_is_loaded_as_it_was_saved(left: Path) -> No
 
 @pytest.mark.parametrize("spec", [CompressionSpec(student="net2"), CompressionSpec(sparsity=0.5)])
 def test_a_student_that_was_never_distilled_is_refused(spec: CompressionSpec, left: Path) -> None:
-    with pytest.raises(UserError, match=r'never distilled .*; .* it holds: {"student": "net3"') as no:
+    with pytest.raises(
+        UserError, match=r'never distilled .*; .* it holds: {"student": "net3"'
+    ) as no:
         evaluate_checkpoint(left, 3, spec)
     assert "\n" not in str(no.value)
     assert evaluate_checkpoint(left, 3, CompressionSpec(rank=0.5, bits=8))["episodes"] == 3

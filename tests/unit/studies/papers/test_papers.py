@@ -17,6 +17,7 @@ from accerl.errors import UserError
 from accerl.records import fingerprint
 from accerl.spec import CompressionSpec
 from analysis.figures.studies.papers import paper_captions, paper_figures
+from analysis.figures.theme import BASELINE_COLOUR
 from studies.cli.study import STUDIES
 from studies.jobs.executor import Outcome
 from studies.learning.interval import mean_interval
@@ -198,6 +199,30 @@ def test_a_panel_with_a_baseline_alone_is_not_drawn_beside_others() -> None:
     assert {row["panel"] for row in first.table} == {f"catch on {PAPER}"}
     first, *_ = paper_figures(figure_result(figure(), [alone]))
     assert {row["panel"] for row in first.table} == {"catch on two-core"}
+
+
+def test_a_line_looks_as_it_will_beside_the_baseline_that_is_not_run_yet() -> None:
+    """And it is named, though it is alone."""
+    found = curves({"INT8": [2.0]})
+    looks = []
+    for some in (found, {**found, **curves({"Original": [1.0]})}):
+        first, *_ = paper_figures(figure_result(figure(), [some]))
+        colours = _encoding(first.spec, "color")
+        assert colours["legend"] is not None
+        looks.append(dict(zip(colours["scale"]["domain"], colours["scale"]["range"], strict=True)))
+    assert list(looks[0]) == ["INT8"]
+    assert looks[0]["INT8"] == looks[1]["INT8"]
+    assert looks[1]["Original"] == BASELINE_COLOUR != looks[0]["INT8"]
+
+
+def _encoding(spec: Any, channel: str) -> dict[str, Any]:
+    """Return the first encoding of a channel by label anywhere in a figure."""
+    if isinstance(spec, dict):
+        own = spec.get("encoding", {}).get(channel, {})
+        if own.get("field") == "label" and "scale" in own:
+            return own
+    inside = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else ()
+    return next((found for each in inside if (found := _encoding(each, channel))), {})
 
 
 def test_a_table_of_inference_stands_beside_the_papers() -> None:

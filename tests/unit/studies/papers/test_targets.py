@@ -15,8 +15,8 @@ from studies.papers.figure import PAPER, PaperRun
 from studies.papers.figures.fig5 import passes_stages_in_order
 from studies.papers.figures.fig6 import passes_threshold
 from studies.papers.plan import FIGURES, at_budget
-from studies.papers.targets import HARDLY_LEARNED, LEAST_GAIN, TARGETS, target_score
-from studies.papers.verdict import FAILS, HOLDS, OPEN, Happens, SecondsAtMost
+from studies.papers.targets import FIXED_BY_SEEDS, HARDLY_LEARNED, LEAST_GAIN, TARGETS, target_score
+from studies.papers.verdict import FAILS, HOLDS, OPEN, EndsWithin, Happens, SecondsAtMost
 from tests.unit.studies.papers.test_papers import PANEL, curve, curves
 
 ATARI = Path(__file__).parents[4] / "analysis" / "gallery" / "papers" / "atari"
@@ -90,6 +90,32 @@ def test_games_that_are_hardly_learned_are_timed_apart() -> None:
     assert told in check(panels).what
     assert ends(panels).runs == 4
     assert told in ends(panels).what
+
+
+def test_where_no_hardly_learned_game_is_played_nothing_is_asked_twice() -> None:
+    """MinAtar's games are all learned: the claims that leave some out become those that do not."""
+    every, short = FIGURES["fig12"].checks, at_budget(FIGURES["fig12"], "short").checks
+    assert len({check.claim for check in every}) == len(every) == 7
+    assert not any(getattr(check, "left_out", ()) for check in short)
+    assert [check.claim for check in short] == [
+        check.claim for check in every if not getattr(check, "left_out", ())
+    ]
+    (ends,) = (check for check in short if isinstance(check, EndsWithin))
+    assert ends.claim == "INT8 ends where fp32 ends, in the mean"
+
+
+def test_failing_beside_the_runs_that_set_the_score_is_failing_only_if_others_set_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(FIXED_BY_SEEDS, "atari", 4)
+    check = SecondsAtMost(claim="sooner", label="INT8", machine=PAPER, at_most=1.0)
+    panels = [(replace(PANEL, game="pong"), curves({"Original": [3.0] * 4, "INT8": [1.8] * 4}))]
+    verdict = check(panels)
+    assert (verdict.outcome, verdict.runs) == (OPEN, 4)
+    assert "beside 4 runs that the score was taken from" in verdict.what
+    verdict = replace(check, is_scored_run=False)(panels)
+    assert (verdict.outcome, verdict.runs) == (FAILS, 4)
+    assert "that the score was taken from" not in verdict.what
 
 
 def test_games_that_are_hardly_learned_are_those_of_the_rule() -> None:
