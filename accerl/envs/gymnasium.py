@@ -221,6 +221,13 @@ class _Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         except Exception as error:  # a user's own code may fail in any way
             raise _failure(self._game, self._who, f"step {self._steps}", error) from error
 
+    def close(self) -> None:
+        """Close the environment."""
+        try:
+            super().close()
+        except Exception as error:  # a user's own code may fail in any way
+            raise _failure(self._game, self._who, "close", error) from error
+
 
 def _failure(game: str, who: str, where: str, error: Exception) -> GameError:
     return GameError(

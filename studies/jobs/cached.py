@@ -22,7 +22,7 @@ from controller.bundle.meta import code_revision
 from studies.jobs.cache import ResultCache
 from studies.jobs.decided import decided_precision
 from studies.jobs.executor import Job, Outcome, R, describe_job, revisions
-from studies.jobs.work import SCRATCH, Done, End, Failed, Lost, is_run_of, job_key
+from studies.jobs.work import SCRATCH, Done, End, Failed, Lost, has_run, job_key
 from studies.progress import Advance, say, silent
 from studies.study_folder import driven, find_folder, make_folder, unpack_records
 
@@ -152,12 +152,12 @@ class CachedExecutor(ABC):
     def is_saved(self, job: Job[Any]) -> bool:
         """Whether a job's result is there, and its run directory too."""
         key = job_key(job, self.folder.path)
-        return key in self._cache and (job.out is None or is_run_of(job.out, json_hash(key)))
+        return key in self._cache and has_run(job, json_hash(key))
 
     def save(self, name: str, job: Job[Any], done: Done) -> None:
         """Save a result, and the records that came with it."""
         if job.out is not None and done.records is not None:
-            if not is_run_of(job.out, name):
+            if not has_run(job, name):
                 shutil.rmtree(job.out, ignore_errors=True)
             unpack_records(done.records, job.out)
         key = job_key(job, self.folder.path)

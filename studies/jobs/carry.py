@@ -202,7 +202,7 @@ def _write_records(records: Mapping[str, str], run: Path) -> None:
 def _read_source(source: Path) -> _Source:
     """Return what a pack or a study's folder holds."""
     if source.is_dir():
-        return _read_folder(source)
+        return _read_folder(source, asked=True)
     pack = _read_pack(source)
     return _Source(
         notes=pack["notes"],
@@ -212,11 +212,11 @@ def _read_source(source: Path) -> _Source:
     )
 
 
-def _read_folder(study: Path) -> _Source:
+def _read_folder(study: Path, *, asked: bool = False) -> _Source:
     return _Source(
         notes=_notes_of(study),
         opened=read_list(study / OPENED),
-        jobs=_jobs_of(study),
+        jobs=_jobs_of(study, asked=asked),
         folder=study,
     )
 
@@ -242,9 +242,12 @@ def _compared(note: Mapping[str, Any]) -> Any:
     return note.get("hash", note)
 
 
-def _jobs_of(study: Path) -> dict[str, Any]:
-    """Return the finished jobs of a study's folder, by name; damaged ones are none."""
-    if study.is_dir() and find_folder(study) is None and any(study.iterdir()):
+def _jobs_of(study: Path, *, asked: bool) -> dict[str, Any]:
+    """Return the finished jobs of a study's folder, by name; damaged ones are none.
+
+    One that is `asked` for them must be a study's; an empty one may become a study's folder.
+    """
+    if study.is_dir() and find_folder(study) is None and (asked or any(study.iterdir())):
         raise UserError(f"{study} holds no study; give the --out of `accerl study run`")
     jobs = {}
     for path in sorted((study / RESULTS).glob("*.json")):

@@ -40,6 +40,8 @@ class Job(ABC, Generic[R]):
     kind: ClassVar[str]
     is_timed: ClassVar[bool] = False
     """whether it measures real seconds: then it has a whole machine to itself"""
+    is_gone_on_from: ClassVar[bool] = False
+    """whether other jobs need the checkpoint in its run directory"""
     out: Path | None = None
     """the run directory that it writes, in the study's folder"""
 

@@ -14,9 +14,11 @@ from time import process_time
 from types import FunctionType
 from typing import Any
 
+from accerl.checkpoint import has_checkpoint
 from accerl.errors import GameError, UserError
 from accerl.precision import auto_means
 from accerl.records import METRICS, SUMMARY, json_hash
+from accerl.training.run_folder import CHECKPOINT
 from studies.jobs.executor import Job
 from studies.study_folder import StudyFolder, find_folder, pack_records
 
@@ -127,7 +129,7 @@ def _do(
         (run / JOB).write_text(digest)
         if not is_seen:
             return result, pack_records(run)
-        _settle(run, job.out, digest)
+        _settle(run, job, digest)
     return result, None
 
 
@@ -149,16 +151,25 @@ def is_run_of(out: Path, digest: str) -> bool:
     return is_whole and mark.read_text() == digest
 
 
-def _settle(run: Path, out: Path, digest: str) -> None:
+def has_run(job: Job[Any], digest: str) -> bool:
+    """Whether a job's run directory is there with all that is asked of it, or it writes none."""
+    if job.out is None:
+        return True
+    if not is_run_of(job.out, digest):
+        return False
+    return not job.is_gone_on_from or has_checkpoint(job.out / CHECKPOINT)
+
+
+def _settle(run: Path, job: Job[Any], digest: str) -> None:
     """Give a run directory its place, unless a duplicate was faster."""
-    if is_run_of(out, digest):
+    if job.out is None or has_run(job, digest):
         return
-    shutil.rmtree(out, ignore_errors=True)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(job.out, ignore_errors=True)
+    job.out.parent.mkdir(parents=True, exist_ok=True)
     try:
-        run.rename(out)
+        run.rename(job.out)
     except OSError:
-        if not is_run_of(out, digest):
+        if not has_run(job, digest):
             raise
 
 

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 
 from accerl.config import RunConfig
 from accerl.monitor.strategies import make_strategy
-from accerl.monitor.strategy import Strategy, specs_of
+from accerl.monitor.strategy import Strategy, check_times, specs_of
 from accerl.presets import load_preset
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.settings import configure
 from accerl.spec import IDENTITY, CompressionSpec
-from accerl.training.run import run_training
+from accerl.training.run import check_startable, run_training
 from accerl.training.saved_policy import evaluate_checkpoint
 from controller.env.instances import keeping_pace
 from controller.indicator.strategy import AdvancedIndicator
@@ -82,6 +82,7 @@ class LearningJob(Job[LearningCurve]):
     """A run under a strategy, as long as it is predicted to need for so many env steps."""
 
     kind: ClassVar[str] = "learning"
+    is_gone_on_from: ClassVar[bool] = True
     game: str
     network: str
     latency: LatencyProfile
@@ -123,6 +124,16 @@ class LearningJob(Job[LearningCurve]):
             until_score=self.until_score,
             seed=self.seed,
         )
+
+    def check(self) -> None:
+        """Refuse, before anything is written, a machine without times for all that may act.
+
+        Raises:
+            UserError: it is one.
+        """
+        config, strategy = self.config(), described(self.strategy)
+        check_startable(config, strategy, times=self.latency)
+        check_times(strategy, times_of_run(self.latency, config), config)
 
     @property
     def predicted_pace(self) -> float:

@@ -39,14 +39,16 @@ def run_papers(out: Path, options: StudyOptions, *, names: Sequence[str]) -> dic
         names: of figures.
 
     Raises:
-        UserError: the budget or the profile does not exist, the folder holds another plan, or the
-            disk is full.
+        UserError: the budget or the profile does not exist, the profile lacks times of what is to
+            act, the folder holds another plan, or the disk is full.
     """
     name = f"paper-{names[0]}" if len(names) == 1 else "paper-all"
     options.check(name, BUDGETS, ends_early=True)
     figures = [at_budget(FIGURES[name], options.budget) for name in names]
-    for figure in figures:
-        figure.machines(options.profile)  # before anything is written
+    for figure in figures:  # before anything is written
+        for (_, _, _, seed), job in figure.jobs(options.seed, options.profile).items():
+            if seed == options.seed:  # the others differ in nothing else
+                job.check()
     check_page(out, TITLE)
     check_disk(out, FREE_BYTES)
     make_out_dir(out)

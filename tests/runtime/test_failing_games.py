@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from accerl.errors import GameError
+from accerl.compress.pruning.sparse import TopologyConfig
+from accerl.config import RunConfig
+from accerl.errors import GameError, UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.presets import load_preset
 from accerl.records import read_json
 from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.stuck import PAUSED_SECONDS
-from accerl.training.run import run_training
+from accerl.training.run import make_run, run_training
 from accerl.training.run_folder import TRACEBACK, saved_run
-from tests.fixtures.own_games import own
+from tests.fixtures.own_games import NAME, own
 from tests.fixtures.runs.inner_runs import fast_profile
 
 pytestmark = pytest.mark.usefixtures("own_games")
@@ -85,3 +89,37 @@ def test_an_actor_whose_environment_never_returns_is_replaced(
     event = report.events[0]
     assert event["role"] == "actor"
     assert event["cause"].startswith("finished no rollout in ")
+
+
+def test_a_run_that_cannot_begin_closes_its_environments() -> None:
+    held = held_games()
+    broken = serial_config().with_learner(sparse=TopologyConfig(block=7))
+    with pytest.raises(UserError, match="blocks of 7 do not divide"):
+        make_run(broken, fast_profile())
+    assert held.made >= 4 * fast_profile().num_actors
+    assert held.open == set()
+
+
+def test_an_environment_that_cannot_be_closed_is_named_and_the_other_actors_are_closed() -> None:
+    held = held_games()
+    run = make_run(serial_config(), fast_profile())
+    assert len(held.open) == 4 * fast_profile().num_actors + 2
+    held.clings = True
+    with pytest.raises(GameError, match=r"environment \d raised RuntimeError in close: the viewer"):
+        run.close()
+    assert len(held.open) <= 4  # those beside it in one batch
+    run.close()
+
+
+def held_games() -> Any:
+    """Return the class of environments that knows which of it are open; none are."""
+    held = importlib.import_module(NAME).Held
+    held.open.clear()
+    held.made = 0
+    return held
+
+
+def serial_config() -> RunConfig:
+    return load_preset(own("Held-v0")).with_runtime(
+        runtime="serial", clock="virtual", num_envs=4, eval_episodes=2
+    )

@@ -24,7 +24,7 @@ from accerl.records import read_metrics
 from accerl.runtime.machine import memory
 from accerl.runtime.parts import Parts
 from accerl.runtime.process.supervise import Supervisor
-from accerl.runtime.ray.cluster import connect, described
+from accerl.runtime.ray.cluster import connect, described, start_here
 from accerl.runtime.ray.compressing import unpacked
 from accerl.runtime.ray.config import RayConfig
 from accerl.runtime.ray.distillers import RayDistillers
@@ -37,6 +37,19 @@ from tests.fixtures.runs.ray_runs import advance_until, ray_catch
 from tests.fixtures.studies.clusters import add_node, cluster
 
 NET3 = CompressionSpec(student="net3", bits=8)
+
+
+@pytest.mark.parametrize("how", ["start_here", "connect"])
+def test_ctrl_c_while_ray_starts_leaves_nothing_behind(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = MagicMock()
+    ray.is_initialized.return_value = False
+    ray.init.side_effect = KeyboardInterrupt
+    monkeypatch.setattr("accerl.runtime.ray.cluster.import_ray", lambda _: ray)
+    with pytest.raises(KeyboardInterrupt):
+        start_here(1, 10**8) if how == "start_here" else connect("auto")
+    ray.shutdown.assert_called_once_with()
 
 
 @pytest.fixture(scope="module")

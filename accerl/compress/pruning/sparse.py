@@ -54,7 +54,8 @@ class TopologyConfig:
         rule = "is the fraction of zeros and must lie in [0, 1)"
         check("sparsity", rule, lambda share: 0.0 <= share < 1.0)
         check("drop_fraction", "must lie in [0, 1]", lambda share: 0.0 <= share <= 1.0)
-        check("block update_every stop_after", "must be at least 1", lambda count: count >= 1)
+        rule = "must be a whole number, at least 1"
+        check("block update_every stop_after", rule, lambda n: type(n) is int and n >= 1)
 
 
 class SparseTopology:

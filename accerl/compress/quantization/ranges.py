@@ -218,6 +218,8 @@ def _information_lost(counts: np.ndarray, bins: int) -> float:
     filled = np.maximum(np.bincount(levels, live, _LEVELS), 1)
     rounded = np.where(live, (mass / filled)[levels], 0.0)
     kept[-1] += counts[bins:].sum()
+    if not mass.any():  # everything would be clipped: nothing tells it from nothing at all
+        return math.inf if kept.any() else 0.0
     live = kept > 0
     p, q = kept[live] / kept.sum(), np.maximum(rounded[live] / rounded.sum(), _FLOOR)
     return float((p * np.log(p / q)).sum())

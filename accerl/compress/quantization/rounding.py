@@ -185,9 +185,8 @@ def tune_for_integers(
         wanted = net(states)
         before, _ = _shifted(outputs(net, states), wanted)
         after, (policy_shift, value_shift) = _shifted(outputs(tuned, states), wanted)
-        if any(
-            a >= b for a, b in zip(_errors(after, wanted), _errors(before, wanted), strict=True)
-        ):
+        errors = zip(_errors(after, wanted), _errors(before, wanted), strict=True)
+        if not all(now < then for now, then in errors):  # NaN is no less, either
             return net
         tuned.policy_head.bias.add_(policy_shift)
         tuned.value_head.bias.add_(value_shift)

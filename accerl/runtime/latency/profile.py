@@ -328,7 +328,8 @@ class LatencyProfile(JsonFields):
             key=lambda row: row.spec.sparsity,
         )
         if not self.has(spec):
-            hint = "choose a spec it lists (`accerl profile show`) or measure another profile"
+            hint = "choose one that it lists (`accerl profile show`), or measure all that a "
+            hint += "profile can hold (`accerl profile measure`)"
             if is_import_path(spec.student):
                 hint = "your own students act on the real clock: add --clock real"
             raise UserError(

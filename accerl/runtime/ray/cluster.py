@@ -59,8 +59,10 @@ def connect(cluster: str, *, asked_by: str = "--cluster") -> tuple[Any, bool]:
     try:
         with _own_signals():
             ray.init(address=cluster, logging_level=logging.ERROR, log_to_driver=False)
-    except Exception as error:  # any: what it raises depends on the way it is connected to
+    except BaseException as error:  # any: what it raises depends on the way it is connected to
         ray.shutdown()  # what it had begun with
+        if not isinstance(error, Exception):  # Ctrl-C, say
+            raise
         raise _refusal(cluster, error) from error
     return ray, True
 
@@ -102,8 +104,10 @@ def start_here(cpus: int, store_bytes: int) -> tuple[Any, bool]:
                 logging_level=logging.ERROR,
                 log_to_driver=False,
             )
-    except Exception as error:  # any: whatever a machine may lack
+    except BaseException as error:  # any: whatever a machine may lack
         ray.shutdown()
+        if not isinstance(error, Exception):  # Ctrl-C, say
+            raise
         message = " ".join(str(error).split())
         raise UserError(f"Ray does not start on this machine: {message[:300]}") from error
     return ray, True

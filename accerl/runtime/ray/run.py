@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from typing import Any
 
 import numpy as np
@@ -56,21 +57,24 @@ class RayRun(ParallelRun[RayWorker]):
     ) -> None:
         super().__init__(config, supervisor=supervisor, parts=parts)
         _let_torch_read_only()
-        self._cluster = RayCluster(config, self._shape, len(self._slots))
-        publish_every = config.runtime.publish_every
-        check_every = KLProbe.check_every(self._shape.samples, count_macs(self.learner.policy))
-        self._publishing = RayPublishing(
-            self._cluster,
-            PublicationOrders(publish_every, check_every, lambda: self._seconds),
-            config,
-            self._parts.links,
-            self._shape,
-            self._compressor,
-            self.learner,
-            self.recorder,
-        )
-        self._actors = [self._make_actor(index) for index in range(self._wiring.actors)]
-        self._evaluator = self._make_evaluator() if config.runtime.eval_episodes else None
+        with ExitStack() as stack:  # lets go of the cluster if what comes after it fails
+            cluster = RayCluster(config, self._shape, len(self._slots))
+            self._cluster = stack.enter_context(closing(cluster))
+            publish_every = config.runtime.publish_every
+            check_every = KLProbe.check_every(self._shape.samples, count_macs(self.learner.policy))
+            self._publishing = RayPublishing(
+                self._cluster,
+                PublicationOrders(publish_every, check_every, lambda: self._seconds),
+                config,
+                self._parts.links,
+                self._shape,
+                self._compressor,
+                self.learner,
+                self.recorder,
+            )
+            self._actors = [self._make_actor(index) for index in range(self._wiring.actors)]
+            self._evaluator = self._make_evaluator() if config.runtime.eval_episodes else None
+            stack.pop_all()
         self._rollouts: dict[int, tuple[Any, Collected]] = {}  # by slot
         self._learner_return: float | None = None
         self._dead_nodes: set[str] = set()

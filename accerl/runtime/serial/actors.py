@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -40,13 +41,21 @@ class ModelledActor:
     def of(cls, config: RunConfig, index: int) -> ModelledActor:
         """Return an actor with environments of its own."""
         runtime = config.runtime
-        actor = Actor(
-            make_envs(config.game, runtime.num_envs, config.env),
-            number(config.seed, Role.ACTOR, index, 0, 0),
-            threads=runtime.actor_threads,
-            infer_batch=runtime.infer_batch,
-        )
+        with ExitStack() as stack:  # closes them where they cannot be reset
+            envs = make_envs(config.game, runtime.num_envs, config.env)
+            stack.enter_context(closing(envs))
+            actor = Actor(
+                envs,
+                number(config.seed, Role.ACTOR, index, 0, 0),
+                threads=runtime.actor_threads,
+                infer_batch=runtime.infer_batch,
+            )
+            stack.pop_all()
         return cls(actor)
+
+    def close(self) -> None:
+        """Close its environments."""
+        self.actor.envs.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything needed to go on bit-exactly."""

@@ -15,7 +15,10 @@ it joins. Those with the highest numbers leave first.
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack, closing
+from functools import partial
 from time import perf_counter
+from typing import Any
 
 import torch
 
@@ -51,10 +54,14 @@ class SerialRun:
     """An `InnerRun` in this process, bit-identical for equal (config, seed) on a virtual clock."""
 
     def __init__(self, config: RunConfig, clock: Clock, *, parts: Parts | None = None) -> None:
-        parts = parts or Parts()
-        runtime = config.runtime
         self.config = config
         self.clock = clock
+        with ExitStack() as stack:  # closes the environments if what comes after them fails
+            self._set_up(parts or Parts(), stack)
+            self._held = stack.pop_all()
+
+    def _set_up(self, parts: Parts, stack: ExitStack) -> None:
+        config, clock, runtime = self.config, self.clock, self.config.runtime
         # Sums depend on how they are split: another number of threads is another run.
         torch.set_num_threads(runtime.learner_threads)
         keep_freed_memory()
@@ -62,7 +69,8 @@ class SerialRun:
         names = wiring.process_names(config.conditions)  # before there is anything to close
         generator = torch_generator(config.seed, Role.LEARNER)
         most = config.conditions.most_actors(wiring.actors)
-        self._actors = [ModelledActor.of(config, index) for index in range(most)]
+        make_actor = partial(ModelledActor.of, config)
+        self._actors = [stack.enter_context(closing(make_actor(i))) for i in range(most)]
         envs = self.actors[0].envs
         observation = config.inputs(envs.observation)
         policy = parts.make_policy(config, envs.observation, envs.num_actions, generator)
@@ -77,21 +85,16 @@ class SerialRun:
         self._ring = StateRing(observation, envs.num_actions, kept)
 
         def make_compressor(generator: torch.Generator) -> Compressor:
-            compressor = Compressor(
-                observation,
-                envs.num_actions,
-                config.compression,
-                generator,
-                parts.links,
-                self._ring,
-            )
+            shape = observation, envs.num_actions
+            compressor = Compressor(*shape, config.compression, generator, parts.links, self._ring)
             compressor.observe(self.actors[0].obs[:FIRST_STATES])
             return compressor
 
         compressor = make_compressor(torch_generator(config.seed, Role.COMPRESSOR))
         check_every = KLProbe.check_every(samples, count_macs(policy))
         self.orders = PublicationOrders(runtime.publish_every, check_every, lambda: self.now)
-        self.evaluator = Evaluator(config.game, runtime.eval_episodes, config.env)
+        evaluator = Evaluator(config.game, runtime.eval_episodes, config.env)
+        self.evaluator = stack.enter_context(closing(evaluator))
         self.num_actions = envs.num_actions
         self.recorder = IntervalRecorder(envs.num_actions, times_itself=real)
         self.servers = Servers(names, wiring.cores, config.conditions, wiring.gpu_core)
@@ -350,13 +353,18 @@ class SerialRun:
             modelled.filling = None
         self._act(index)
 
+    @property
+    def _stateful(self) -> dict[str, Any]:
+        """What keeps a state of its own, besides learner, actors and rollouts."""
+        own = {"servers": self.servers, "publishing": self.publishing, "recorder": self.recorder}
+        return {**own, "ring": self._ring, "slots": self._slots, "uplinks": self._uplinks}
+
     def snapshot(self) -> Snapshot:
         """See `InnerRun.snapshot`."""
         learner = self._safeguard.take()
         return {
             "started": self._started,
             "present": self._present,
-            "servers": self.servers.state_dict(),
             "learner": learner,
             "task": self._task,
             "slot": self._slot,
@@ -364,37 +372,27 @@ class SerialRun:
             "fill": self._fill,
             "set_back_at": self._safeguard.set_back_at,
             "idle_since": self._idle_since,
-            "publishing": self.publishing.state_dict(),
-            "recorder": self.recorder.state_dict(),
-            "ring": self._ring.state_dict(),
             "actors": [modelled.state_dict() for modelled in self._actors],
-            "slots": self._slots.state_dict(),
-            "uplinks": self._uplinks.state_dict(),
+            **{name: part.state_dict() for name, part in self._stateful.items()},
             "rollouts": [rollout.copy().state_dict() for rollout in self._rollouts],
         }
 
     def restore(self, snapshot: Snapshot) -> None:
         """See `InnerRun.restore`."""
         self._started, self._present = snapshot["started"], snapshot["present"]
-        self.servers.load_state_dict(snapshot["servers"])
         self.learner.load_state_dict(snapshot["learner"])
         self._task, self._slot = snapshot["task"], snapshot["slot"]
         self._learned, self._fill = snapshot["learned"], snapshot["fill"]
         self._safeguard.set_back_at = snapshot["set_back_at"]
         self._idle_since = snapshot["idle_since"]
-        self.publishing.load_state_dict(snapshot["publishing"])
-        self.recorder.load_state_dict(snapshot["recorder"])
-        self._ring.load_state_dict(snapshot["ring"])
+        for name, part in self._stateful.items():
+            part.load_state_dict(snapshot[name])
         for modelled, state in zip(self._actors, snapshot["actors"], strict=True):
             modelled.load_state_dict(state)
-        self._slots.load_state_dict(snapshot["slots"])
-        self._uplinks.load_state_dict(snapshot["uplinks"])
         for rollout, state in zip(self._rollouts, snapshot["rollouts"], strict=True):
             for name, array in rollout.state_dict().items():
                 array[:] = state[name]
 
     def close(self) -> None:
         """See `InnerRun.close`."""
-        for actor in self.actors:
-            actor.envs.close()
-        self.evaluator.close()
+        self._held.close()  # all of it, whatever one raises

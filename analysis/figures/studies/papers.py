@@ -1,4 +1,4 @@
-"""The papers' figures, drawn again: scores by env steps and by seconds, and where time goes."""
+"""The papers' figures, drawn again: scores by env steps and by seconds, and KL."""
 
 from __future__ import annotations
 
@@ -9,37 +9,17 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from analysis import formats
-from analysis.figures.parts import (
-    COUNT_AXIS,
-    lines_by,
-    make_figure,
-    marks,
-    point_colour,
-    points,
-    rows_axis,
-    values_of,
-)
+from analysis.figures.parts import COUNT_AXIS, lines_by, make_figure, marks, values_of
+from analysis.figures.studies.paper_costs import Picture, costs, split
 from analysis.figures.theme import BASELINE_COLOUR, COLOURS, DASHES, Figure
 
 STAGES = ("exploration", "improving", "convergence")
 SHAPES = dict(zip(STAGES, ("circle", "triangle-up", "square"), strict=True))
-COSTS = {
-    "seconds_ratio": ("seconds", COLOURS[0], "circle"),
-    "core_seconds_ratio": ("processor seconds", COLOURS[4], "diamond"),
-    "env_steps_ratio": ("env steps", BASELINE_COLOUR, "square"),
-}
-"""what is compared with the baseline's, and its marks"""
 MANY = 4
 """panels, above which they are small"""
 LEAST_KL_NATS = 1e-3
 """that is drawn"""
-MEASURED = "measured"
-BOUNDS = {"": MEASURED, ">": "at least", "<": "at most", "~": "about"}
-"""what a mark before an estimate says, see `studies.learning.curve.Ratios.bound`"""
 AXES = {"env_steps": "Env steps", "seconds": "Seconds of the machine's clock"}
-PARTS = {"env": "environment", "agent": "actors' inference", "learner": "learner"}
-"""of a step, as the figure calls them"""
 
 
 def paper_figures(result: Mapping[str, Any]) -> list[Figure]:
@@ -59,26 +39,17 @@ def paper_captions(result: Mapping[str, Any]) -> dict[str, str]:
     return {each.name: each.caption for each in _pictures(result)}
 
 
-class _Picture(NamedTuple):
-    """A figure that is not drawn yet, which takes much longer than its caption."""
-
-    name: str
-    caption: str
-    table: Sequence[Mapping[str, Any]]
-    draw: Callable[[], Any]
-
-
-def _pictures(result: Mapping[str, Any]) -> list[_Picture]:
+def _pictures(result: Mapping[str, Any]) -> list[Picture]:
     if "split" in result:
-        return [_split(result)]
-    table = _compared(_table(result), {panel["baseline"] for panel in result["panels"]})
+        return [split(result)]
+    table = _compared(_table(result), _baselines(result))
     if not table:
         return []
     found = [_curves(result, table, axis) for axis in AXES]
     if result["bound_kl_max_nats"]:
         found.append(_kl(result, table))
-    if result["shows_costs"] and (costs := _costs_table(result)):
-        found.append(_costs(result, costs))
+    if result["shows_costs"] and (drawn := costs(result)):
+        found.append(drawn)
     return found
 
 
@@ -147,7 +118,7 @@ def _baselines(result: Mapping[str, Any]) -> set[str]:
     return {panel["baseline"] for panel in result["panels"]}
 
 
-def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis: str) -> _Picture:
+def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis: str) -> Picture:
     found = [
         _Panel(name, _domain([row["score"] for row in table if row["game"] == game]))
         for name, game in dict.fromkeys((row["panel"], row["game"]) for row in table)
@@ -167,7 +138,8 @@ def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis:
         if panel.name in targets:
             once = marks().transform_aggregate(n="count()")  # not for every row
             rule = once.mark_rule(strokeDash=[2, 3], strokeWidth=1, opacity=0.6)
-            shown = alt.layer(rule.encode(y=alt.datum(targets[panel.name])), shown)
+            score = alt.YDatum(targets[panel.name]).scale(domain=panel.domain, nice=False)
+            shown = alt.layer(rule.encode(y=score), shown)
         if stages:
             begins = rows.transform_filter("datum.stage != null")
             shapes = alt.Scale(domain=[*stages], range=[*stages.values()])
@@ -188,7 +160,7 @@ def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis:
     if result["shows_switches"]:
         caption += _switches_caption(result, table)
     name = f"{result['figure']}-by-{axis.replace('_', '-')}"
-    return _Picture(name, caption, table, partial(_grid, found, draw, "Score of the actors"))
+    return Picture(name, caption, table, partial(_grid, found, draw, "Score of the actors"))
 
 
 def _targets(result: Mapping[str, Any]) -> dict[str, float]:
@@ -210,7 +182,7 @@ def _switches_caption(result: Mapping[str, Any], table: Sequence[Mapping[str, An
     return " The rule never changes its decision here: its line is that of what it holds."
 
 
-def _kl(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> _Picture:
+def _kl(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> Picture:
     bound = result["bound_kl_max_nats"]
     values = [*(row["kl_max"] for row in table), bound]
     domain = [10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values)))]
@@ -228,7 +200,7 @@ def _kl(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> _Pictu
     caption = f"Thin lines are runs, thick ones their means; dashed: the bound of {bound:g} nats. "
     caption += f"A KL below {LEAST_KL_NATS:g} nats is drawn as that."
     chart = partial(_grid, found, draw, "Largest KL, nats")
-    return _Picture(f"{result['figure']}-kl-max", caption, table, chart)
+    return Picture(f"{result['figure']}-kl-max", caption, table, chart)
 
 
 class _Panel(NamedTuple):
@@ -262,9 +234,7 @@ def _grid(panels: Sequence[_Panel], draw: Callable[[_Panel, str | None], Any], y
     for start in range(0, len(panels), columns):
         shown = [
             draw(panel, None if index else y).properties(
-                title=alt.Title(panel.name, fontSize=13 if columns == 2 else 11),
-                width=width,
-                height=height,
+                title=_title(panel.name, is_small=columns > 2), width=width, height=height
             )
             for index, panel in enumerate(panels[start : start + columns])
         ]
@@ -272,122 +242,9 @@ def _grid(panels: Sequence[_Panel], draw: Callable[[_Panel, str | None], Any], y
     return alt.vconcat(*rows, data=marks().data)
 
 
-def _costs_table(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what each line takes to the score over the baseline's, by game and machine."""
-    return [
-        {
-            "machine": machine,
-            "game": panel["game"],
-            "label": line["label"],
-            "what": what,
-            "ratio": line[name]["estimate"],
-            "low": line[name]["low"],
-            "high": line[name]["high"],
-            "bound": BOUNDS[line[name]["bound"]],
-            "reached": f"{line[name]['reached']} of {line[name]['runs']}",
-            "runs": line[name]["runs"],
-        }
-        for panel in result["panels"]
-        for machine, known in panel["machines"].items()
-        for line in known["lines"]
-        if line["label"] != panel["baseline"]
-        for name, (what, _, _) in COSTS.items()
-        if line[name] is not None
-    ]
-
-
-def _costs(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> _Picture:
-    labels = values_of(table, "label")
-    # A row is a game; where several lines are compared, each has rows of its own.
-    named = [
-        {**row, "row": f"{row['game']}, {row['label']}" if len(labels) > 1 else row["game"]}
-        for row in table
-    ]
-    baseline = result["panels"][0]["baseline"]
-    runs = {row["runs"] for row in table}
-    pairs = formats.counted(max(runs), "pair")
-    pairs = pairs if len(runs) == 1 else f"{min(runs)} to {pairs}"
-    caption = f"What {', '.join(labels)} takes to the score of {baseline}, over what {baseline} "
-    caption += f"takes: left of 1 is less. A mark is the geometric mean of {pairs} of runs with "
-    caption += "the same seed (pairs of which neither reached it are left out). "
-    if any(row["what"] == COSTS["core_seconds_ratio"][0] for row in table):
-        caption += "Processor seconds are those of all processes together. "
-    caption += "Hollow: runs ended before they reached the score, so the ratio is a bound or only "
-    caption += "about right; intervals are in the table."
-    name = f"{result['figure']}-costs"
-    return _Picture(name, caption, named, partial(_costs_chart, named))
-
-
-def _costs_chart(table: Sequence[Mapping[str, Any]]) -> Any:
-    x = alt.X("ratio:Q").title("Over the baseline's, to the same score").scale(type="log")
-    x = x.axis(values=[0.1, 0.2, 0.5, 1, 2, 5, 10], format="~g")
-    drawn = values_of(table, "what")
-    looks = [look for look in COSTS.values() if look[0] in drawn]
-    kinds = [kind for kind, _, _ in looks]
-    colour = point_colour("what", kinds, [hue for _, hue, _ in looks])
-    shape = alt.Shape("what:N").scale(domain=kinds, range=[mark for _, _, mark in looks])
-    shown = []
-    for machine in values_of(table, "machine"):
-        rows = marks("machine", machine)
-        y = rows_axis("row", values_of(table, "row"))
-        none = rows.mark_rule(strokeDash=[3, 3], opacity=0.5).encode(x=alt.datum(1.0))
-        measured, bounds = (
-            rows.transform_filter(f"datum.bound {how} '{MEASURED}'") for how in ("==", "!=")
-        )
-        dots = points(70, 0.9, measured).encode(x=x, y=y, color=colour, shape=shape.legend(None))
-        rings = bounds.mark_point(filled=False, size=70, strokeWidth=2)
-        rings = rings.encode(x=x, y=y, color=colour, shape=shape.legend(None))
-        layers = alt.layer(none, dots, rings)
-        shown.append(layers.properties(title=machine, width=300, height=alt.Step(30)))
-    return alt.hconcat(*shown, spacing=24, data=marks().data).resolve_scale(x="shared")
-
-
-def _split(result: Mapping[str, Any]) -> _Picture:
-    table = [
-        {
-            "machine": row["machine"],
-            "part": PARTS[part],
-            "share": share,
-            "order": at,
-            "saved": "saves "
-            + ", ".join(f"{share:.0%} ({name})" for name, share in row["saved"].items()),
-        }
-        for row in result["split"]
-        for at, (part, share) in enumerate(row["shares"].items())
-    ]
-    units = "; ".join(f"{row['machine']}: {row['unit']}" for row in result["split"])
-    caption = f"Right: what faster inference saves of the clock. {units}."
-    return _Picture(f"{result['figure']}-split", caption, table, partial(_split_chart, table))
-
-
-def _split_chart(table: Sequence[Mapping[str, Any]]) -> Any:
-    colour = alt.Color("part:N").scale(
-        domain=[*PARTS.values()], range=[BASELINE_COLOUR, COLOURS[0], COLOURS[1]]
-    )
-    x = alt.X("share:Q").title("Share of the time").axis(format="%", grid=False, tickCount=5)
-    base = marks().encode(
-        x=x.stack("zero"),
-        y=rows_axis("machine", values_of(table, "machine")),
-        order="order:Q",
-    )
-    bars = base.mark_bar(height=24).encode(color=colour.legend(symbolType="square"))
-    middle = marks().transform_stack(
-        stack="share", groupby=["machine"], as_=["from", "to"], sort=[alt.SortField("order")]
-    )
-    words = middle.transform_calculate(at="(datum.from + datum.to) / 2").mark_text(fontSize=11)
-    numbers = words.encode(
-        x=alt.X("at:Q"),
-        y=rows_axis("machine", values_of(table, "machine")),
-        text=alt.Text("share:Q", format=".0%"),
-        color=alt.value("white"),
-    )
-    saved = (
-        marks("order", 0)
-        .mark_text(align="left", dx=8, fontSize=12)
-        .encode(
-            x=alt.datum(1.0),
-            y=rows_axis("machine", values_of(table, "machine")),
-            text=alt.Text("saved:N"),
-        )
-    )
-    return alt.layer(bars, numbers, saved).properties(width=430, height=alt.Step(40))
+def _title(name: str, *, is_small: bool) -> alt.Title:
+    """Return a panel's title, in two lines where one would run into the next panel's."""
+    if not is_small:
+        return alt.Title(name, fontSize=13)
+    game, machine = name.split(" on ")
+    return alt.Title(game, subtitle=f"on {machine}", fontSize=11, subtitleFontSize=10)

@@ -125,6 +125,14 @@ def test_entropy_clips_what_is_rare_and_far() -> None:
     )  # nothing is rare: nothing is clipped
 
 
+@pytest.mark.parametrize("least", [0.1, 0.3, 0.9])
+def test_entropy_clips_nothing_where_no_value_is_small(least: float) -> None:
+    """As behind a sigmoid: what would clip everything loses all there is."""
+    histogram = _Histogram()
+    histogram.add(torch.linspace(least, 1.0, 100_000), 0.9)
+    assert histogram.threshold() == pytest.approx(1.0, rel=0.02)
+
+
 def test_histograms_keep_their_counts_when_they_widen() -> None:
     histogram = _Histogram()
     histogram.add(torch.full((100,), 0.9), 1.0 - 1e-12)

@@ -238,6 +238,19 @@ def test_training_for_integers_is_never_worse_than_none(
     assert errors[updates] <= 1.2 * errors[0] + 1e-9
 
 
+def test_tuning_that_diverges_leaves_the_network_as_it_was() -> None:
+    net, obs = make(), states()
+    tuned = CompressorChain().add(
+        Quantizer("INT8", QuantiseMethod(tuning_updates=5, tuning_learning_rate=1e15))
+    )
+    plain = CompressorChain().add(Quantizer("INT8"))
+    acted, expected = (
+        make_engine(chain.add(ONNX()).compress(net, observations=obs)).infer(obs)[0]
+        for chain in (tuned, plain)
+    )
+    np.testing.assert_array_equal(acted, expected)
+
+
 @pytest.mark.parametrize(
     "changes", [{"tuning_updates": -1}, {"tuning_learning_rate": 0.0}], ids=str
 )

@@ -182,7 +182,8 @@ def test_runs_remember_their_topology() -> None:
         ({"density": "erc"}, "density 'erc' does not exist; did you mean 'erk'"),
         ({"sparsity": 1.0}, "fraction of zeros"),
         ({"drop_fraction": -0.1}, "drop_fraction must lie in"),
-        ({"update_every": 0}, "update_every must be at least 1"),
+        ({"update_every": 0}, "update_every must be a whole number, at least 1, got 0"),
+        ({"block": 2.0}, "block must be a whole number, at least 1, got 2.0"),
     ],
     ids=str,
 )

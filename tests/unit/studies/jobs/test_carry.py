@@ -292,6 +292,9 @@ def test_folders_that_are_no_study_are_refused(tmp_path: Path) -> None:
         merge_results([tmp_path / "here"], tmp_path / "other")
     with pytest.raises(UserError, match="does not exist"):
         merge_results([tmp_path / "missing"], tmp_path / "there")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="holds no study"):
+        merge_results([tmp_path / "empty"], tmp_path / "there")
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.tex"]
 
 
