@@ -47,7 +47,7 @@ class EnergyMeter:
             country_iso_code=country,
             tracking_mode="machine",
             measure_power_secs=EVERY_SECONDS,
-            save_to_file=False,
+            output_methods=[],
             log_level="error",
             allow_multiple_runs=True,
         )
