@@ -41,9 +41,15 @@ def test_the_estimate_is_named_as_one_and_nothing_is_written(
 
 def test_it_stops_when_the_run_fails() -> None:
     before = threading.active_count()
-    with pytest.raises(RuntimeError), EnergyMeter("USA"):
-        assert threading.active_count() > before  # it reads the machine's load meanwhile
+    at_work: list[int] = []
+
+    def fail() -> None:
+        at_work.append(threading.active_count())
         raise RuntimeError
+
+    with pytest.raises(RuntimeError), EnergyMeter("USA"):
+        fail()
+    assert at_work[0] > before  # it reads the machine's load meanwhile
     wait_for(lambda: threading.active_count() == before, "codecarbon to stop")
 
 
