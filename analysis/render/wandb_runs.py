@@ -208,7 +208,7 @@ def _write(
         run.log({key: value for key, value in row.items() if math.isfinite(value)})
     for figure in figures:
         columns: list[Any] = figure.columns  # W&B's keys may be more than strings
-        data = [[row.get(key) for key in columns] for row in figure.table]
+        data: list[Any] = [[row.get(key) for key in columns] for row in figure.table]
         table = wandb.Table(columns=columns, data=data, allow_mixed_types=True)
         run.log({table_key(figure): table})
     run.summary.update(dict(summary or {}))
