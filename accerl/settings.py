@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ RECORDED = ("strategy", "strategy_params", "shield", "profile_hash", "own_parts"
 _PRINTED = ("fingerprint", "versions")
 """what --print-config --json says besides the configuration"""
 LARGEST = 2**32 - 1
-"""of whole numbers, among them seeds"""
+"""of whole numbers but seeds, which `RunConfig` bounds"""
 _OPTIONS = ("seconds", "seed", "network", "start", "events")
 """of the command line, which are no settings"""
 
@@ -177,7 +178,8 @@ def _fitted(owner: type[Any], given: Mapping[str, Any], where: str) -> dict[str,
     kinds, values = _check_names(owner, given, where), {}
     for name, value in given.items():
         try:
-            values[name] = _fit(value, kinds[name], where)
+            most = math.inf if name == "seed" else LARGEST
+            values[name] = _fit(value, kinds[name], where, most)
         except TypeError as error:
             standard = getattr(owner, name, None)
             if standard is None or is_dataclass(standard):
@@ -200,7 +202,7 @@ def _replaced(config: RunConfig, changes: Mapping[str, Mapping[str, Any]]) -> Ru
     return replace(config, **parts)
 
 
-def _fit(value: Any, kind: Any, where: str) -> Any:
+def _fit(value: Any, kind: Any, where: str, most: float = LARGEST) -> Any:
     """Return `value` as the type `kind`, which may be a union.
 
     Raises:
@@ -216,8 +218,8 @@ def _fit(value: Any, kind: Any, where: str) -> Any:
             return tuple(words)
         raise TypeError
     value = value.item() if isinstance(value, np.generic) else value
-    if type(value) is int and abs(value) > LARGEST:
-        raise UserError(f"{where}: numbers are at most {LARGEST:,}, got {value}")
+    if type(value) is int and abs(value) > most:
+        raise UserError(f"{where}: numbers are at most {most:,}, got {value}")
     for allowed in get_args(kind) or (kind,):
         if isinstance(value, dict) and isinstance(allowed, type) and is_dataclass(allowed):
             _check_names(allowed, value, where)

@@ -13,7 +13,7 @@ from typing import Any
 from accerl.config import RunConfig
 from accerl.monitor.strategy import Strategy
 from accerl.precision import note_on_precision
-from accerl.records import SUMMARY, make_out_dir, write_json
+from accerl.records import SUMMARY, make_out_dir, read_json, write_json
 from accerl.runtime.machine.energy import EnergyMeter
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.wiring import Wiring
@@ -65,6 +65,7 @@ def run_recorded(
     if resume:
         identity = run_identity(config, strategy, strategy_name, profile, params=strategy_params)
         check_resumable(config, out, identity)
+    before = read_json(out / SUMMARY) if resume and (out / SUMMARY).is_file() else {}
     make_out_dir(out)
     say_what_is_assumed(config, profile)
     if (note := note_on_precision(config.learner.precision, decided.learner.device)) is not None:
@@ -101,7 +102,11 @@ def run_recorded(
         except KeyboardInterrupt as interrupt:
             raise KeyboardInterrupt(_left_by(out, again)) from interrupt
     summary = result.summary
-    if meter is not None:
+    if "energy_estimate" in before and before["seconds"] == summary["seconds"]:
+        # Nothing was left to do, and it cannot be estimated again.
+        summary = {**summary, "energy_estimate": before["energy_estimate"]}
+        write_json(out / SUMMARY, summary)
+    elif meter is not None:
         summary = {**summary, "energy_estimate": meter.estimate()}
         write_json(out / SUMMARY, summary)
     measured = config.runtime.eval_episodes > 0

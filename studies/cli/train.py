@@ -78,6 +78,9 @@ class Train(RunOptions):
             return again.execute()
         if self.resume:
             config = resumed(config, out, self.seconds)
+            if self.seconds is not None and self.config == out / CONFIG:
+                # As in Python: longer than it was means past the score that it was to end at.
+                config = replace(config, until_score=self.until_score)
             if (done := seconds_finished(config, out)) is not None:
                 say(f"{out} is finished after {done:g} s: give more --seconds to go on with it")
         chosen = choose_strategy(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from accerl.spec import CompressionSpec
+from accerl.spec import IDENTITY, CompressionSpec
 
 Guess = Mapping[str, Any]
 """a value for each name that a strategy's `suggest` asks for"""
@@ -50,7 +50,9 @@ def guesses(name: str, static: CompressionSpec | None) -> list[Guess]:
         found.append({**SELDOM[name], **_knobs(static)})
     if name == "three-stage":
         stages = {**_knobs(static, "exploring_"), **_knobs(static, "improving_")}
-        last = _knobs(CompressionSpec(bits=8), "converged_")
+        # What never acts differs: were all three alike, the search would change one that does.
+        other = IDENTITY if static == CompressionSpec(bits=8) else CompressionSpec(bits=8)
+        last = _knobs(other, "converged_")
         never = {"by": "time", "improving_from": 0.2, "converged_from": 1.0}
         found.append({**stages, **last, **never})
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,13 @@ def test_numbers_may_be_numpys() -> None:
     config = configure("catch", {}, seconds=np.int64(60), until_score=np.float32(0.5))
     assert (type(config.seconds), type(config.until_score)) == (int, float)
     assert config.hash == configure("catch", {}, seconds=60, until_score=0.5).hash
+
+
+@pytest.mark.parametrize("seed", [5_000_000_000, 2**128 - 1])
+def test_a_run_of_a_large_seed_is_read_back(seed: int, tmp_path: Path) -> None:
+    config = configure("catch", {}, seed=seed)
+    (tmp_path / "config.json").write_text(json.dumps(config.to_json()))
+    assert configured(file=tmp_path / "config.json") == config
 
 
 def test_settings_of_every_kind_are_changed() -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from accerl.monitor.strategies import FixedStrategy
-from accerl.records import METRICS, SUMMARY
+from accerl.records import METRICS, SUMMARY, read_json
 from accerl.runtime.events import RunEvent
 from accerl.settings import configure
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run import RunResult
-from accerl.training.run_folder import held
+from accerl.training.run_folder import held, read_config
 from accerl.training.summary import summarise
 from studies.cli import recorded
 from studies.cli.recorded import free_folder
@@ -57,7 +57,14 @@ def test_a_run_that_a_score_has_ended_says_so(
 ) -> None:
     train = ("train", "catch", "--seconds", "4", "--out", tmp_path / "run", "--until-score")
     done = accerl(capsys, *train, "-2")
-    assert "a score of -2 was reached: it ended before its seconds were over\n" in done.out
+    said = "a score of -2 was reached: it ended before its seconds were over\n"
+    assert said in done.out
+    resume = ("train", "catch", "--resume", "--out", tmp_path / "run")
+    assert said in accerl(capsys, *resume).out
+    # Longer than it was means past the score, as in Python, unless it is named again.
+    assert said not in accerl(capsys, *resume, "--seconds", "5").out
+    assert read_config(tmp_path / "run").until_score is None
+    assert read_json(tmp_path / "run" / SUMMARY)["seconds"] == pytest.approx(5.0)
 
 
 def said(

@@ -104,8 +104,10 @@ def test_a_guess_is_tried_as_it_was_meant(name: str) -> None:
                 params = SPACES_BY_NAME[name].suggest(trial, ACTIONS)
             assert trial.params == guess
             if static not in (None, IDENTITY) and name in (*SELDOM, "three-stage"):
-                begins = make_from(NAMED, name, params).decide(made_up_features())
-                assert begins.main == static
+                rule = make_from(NAMED, name, params)
+                for share in (0.0, 0.5, 0.99):
+                    raw = {"seconds": 100.0 * share, "horizon_seconds": 100.0}
+                    assert rule.decide(made_up_features(**raw)).main == static
 
 
 def test_a_composition_is_searched_with_one_pair_of_specs() -> None:

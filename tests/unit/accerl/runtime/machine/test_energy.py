@@ -71,6 +71,9 @@ def test_a_run_on_the_real_clock_has_the_estimate(
     assert read_json(tmp_path / "run" / "summary.json")["energy_estimate"] == found
     shown = f"{1e3 * found['kwh']:.3g} Wh, {1e3 * found['kg_co2e']:.3g} g CO2e (DEU)"
     assert f"for the whole machine, others' work included: {shown}" in done.err
+    done = accerl(capsys, *train, "--clock", "real", "--json", "--resume")
+    assert "is finished after" in done.err
+    assert done.json["energy_estimate"] == found  # nothing was run that could be measured
 
 
 def test_without_codecarbon_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
