@@ -260,4 +260,6 @@ def _reward_scale(game: str, env: EnvConfig, discount: float) -> float | None:
     if most >= 1.0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(most))
-    return float(f"{power * max(step for step in (1, 2, 5) if step * power <= most):.0e}")
+    # Just below a power of ten, the logarithm may be rounded to it.
+    step = max((step for step in (1, 2, 5) if step * power <= most), default=1)
+    return float(f"{power * step:.0e}")

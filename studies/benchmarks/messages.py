@@ -95,7 +95,7 @@ def bench_messages(*, game: str = "pong", calls: int = 300, repeats: int = 3) ->
 def played_rollout(game: str) -> tuple[Rollout, RolloutShape]:
     """Return a rollout of random play, some way into the episodes, and its sizes."""
     config = load_preset(game)
-    envs = make_envs(game, config.runtime.num_envs, config.env)
+    envs = make_envs(config.game, config.runtime.num_envs, config.env)
     shape = RolloutShape.of(envs, config.learner.unroll)
     rollout = Rollout.allocate(shape)
     rng = generator(SEED, Role.EMULATOR)

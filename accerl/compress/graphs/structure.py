@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from types import FunctionType, MethodType
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,12 @@ def _hook(hook: Callable[..., Any]) -> Hashable:
     return function if isinstance(function, FunctionType) else type(function)
 
 
+def _is_of_torch(value: Any) -> bool:
+    """Whether something is one of torch's or NumPy's own functions, of which copies are itself."""
+    home = type(value).__module__.partition(".")[0]
+    return callable(value) and isinstance(value, Hashable) and home in ("torch", "numpy")
+
+
 def _known(value: Any, within: tuple[Any, ...]) -> Hashable:
     """Return what tells a value from others: what is in it, as far as that can be seen.
 
@@ -57,7 +64,9 @@ def _known(value: Any, within: tuple[Any, ...]) -> Hashable:
         return type(value), _known(vars(value), inner)
     if isinstance(value, MethodType):
         return value.__func__, _known(value.__self__, inner)
-    if callable(value) and isinstance(value, Hashable):
+    if isinstance(value, partial):
+        return partial, _known((value.func, value.args, value.keywords), inner)
+    if isinstance(value, FunctionType | BuiltinFunctionType | type) or _is_of_torch(value):
         return value  # itself: functions may share a name
     if isinstance(value, Mapping):
         items = ((repr(key), _known(each, inner)) for key, each in value.items())

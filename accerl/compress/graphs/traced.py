@@ -35,6 +35,7 @@ LAYERS = ("conv2d", "linear")
 _MOST_STATES = 1 << 20
 _MOST_KNOWN = 32
 _SAME = {"clone", "dropout", "feature_dropout", "alias", "detach", "lift_fresh_copy", "contiguous"}
+_WRAPS = {"add", "sub", "rsub", "mul", "pow"}  # unless what they put out are floats
 _NORM = "_native_batch_norm_legit_no_training"
 _RESHAPES = {"view", "reshape", "flatten", "squeeze"}
 _SPLITS = {"split", "split_with_sizes", "chunk"}
@@ -241,6 +242,8 @@ class Traced:
                 op = replace(op, kind="cast" if before != value.dtype else "clone")
                 if value.dtype != torch.float32:
                     raise self.refusal(f"{op.name} is computed in {value.dtype}", "use float32")
+            if op.kind in _WRAPS and not value.is_floating_point():
+                raise self.refusal(f"{op.name} wraps in {value.dtype}", "call .float() before it")
             if op.kind in _SAME:
                 self._same[node.name] = next(iter(op.inputs))
             else:
@@ -307,7 +310,7 @@ class Traced:
         known = {op.name: op for op in ops}
         for op in ops:
             before = known.get(op.inputs[0]) if op.kind == "batch_norm" and op.inputs else None
-            if before is None or before.kind not in LAYERS:
+            if before is None or before.kind not in LAYERS or "norm" in before.args:
                 continue
             if before.kind == "linear" and len(before.shape) > 1:
                 continue

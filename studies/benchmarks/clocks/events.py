@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -212,6 +213,7 @@ def compare_events(
         virtual: the same on the virtual clock.
     """
     rows = []
+    alike = Counter(event.words for event in conditions.events)
     for event in sorted(conditions.events, key=lambda event: event.at_seconds):
         edges = (
             max(event.at_seconds - piece_seconds, 0.0),
@@ -224,7 +226,7 @@ def compare_events(
             theirs = _speed(virtual, begins, ends)
             rows.append(
                 {
-                    "event": event.words,
+                    "event": event.words if alike[event.words] == 1 else _with_time(event),
                     "window": name,
                     "begins": begins,
                     "ends": ends,
@@ -234,6 +236,11 @@ def compare_events(
                 }
             )
     return rows
+
+
+def _with_time(event: Condition) -> str:
+    """Return an event's words where others have the same."""
+    return f"{event.words}, at {event.at_seconds:g} s"
 
 
 def _agreement(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

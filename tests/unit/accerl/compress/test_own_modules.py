@@ -93,6 +93,18 @@ def logits_of(net: nn.Module, obs: np.ndarray) -> np.ndarray:
         return net(torch.from_numpy(obs))[0].numpy()
 
 
+class Wrapping(Towers):
+    """One that subtracts from bytes, which wrap."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return super().forward((x - 100).float())
+
+
+def test_bytes_that_wrap_are_refused_by_name() -> None:
+    with pytest.raises(UserError, match=r"wraps in torch\.uint8; call \.float\(\) before it"):
+        accerl.compress(Wrapping(), CompressionSpec(), boards())
+
+
 @pytest.mark.parametrize("bits", [32, 8])
 def test_towers_that_each_scale_the_image_are_compressed(bits: int) -> None:
     torch.manual_seed(0)

@@ -73,6 +73,9 @@ def test_a_pause_between_two_events_counts_once() -> None:
     real, virtual = run(*[10] * 15), run(*[8] * 6, *[5] * 3, *[8] * 6)
     rows = compare_events(Conditions(events), 3.0, 15.0, [real], [virtual])
     assert len(rows) == 6
+    assert [row["event"] for row in rows[::3]] == [
+        "other programs on 1 core, at 3 s", "other programs on 1 core, at 9 s",
+    ]  # fmt: skip
     errors = window_errors(rows)
     assert list(errors) == [(0.0, 3.0), (3.0, 6.0), (6.0, 9.0), (9.0, 12.0), (12.0, 15.0)]
     assert list(errors.values()) == pytest.approx([0.25, 0.25, 1.0, 0.25, 0.25])
