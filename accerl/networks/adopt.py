@@ -49,6 +49,11 @@ def as_policy(module: nn.Module, observation: ObservationSpec, name: str | None 
     """
     if isinstance(module, GraphPolicy):
         return module
+    if any(weight.dtype == torch.bfloat16 for weight in module.parameters()):
+        raise UserError(
+            f"{type(module).__name__}: its weights are bfloat16, in which nothing can be learned; "
+            "call .float() on it (--set learner.precision=bf16 computes in bfloat16)"
+        )
     try:
         return adopt(module, observation)
     except UserError as reason:

@@ -181,9 +181,19 @@ def _spec_seconds(reports: Sequence[IntervalReport]) -> dict[CompressionSpec, fl
 
 
 def _conditions(reports: Sequence[IntervalReport]) -> list[Mapping[str, Any]]:
-    """Return the events that the run met, each once, also those of reports read from a file."""
-    met = [event for report in reports for event in report.conditions]
-    return [*{tuple(sorted(event.items())): event for event in met}.values()]
+    """Return the events that the run met, also those of reports read from a file.
+
+    Each stands there once, or as often as an interval has met equal ones.
+    """
+    most: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for report in reports:
+        alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+        for event in report.conditions:
+            alike.setdefault(tuple(sorted(event.items())), []).append(event)
+        for key, events in alike.items():
+            if len(events) > len(most.get(key, ())):
+                most[key] = events
+    return [event for events in most.values() for event in events]
 
 
 def _cpu_seconds(reports: Sequence[IntervalReport]) -> dict[str, float]:

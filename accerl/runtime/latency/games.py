@@ -39,6 +39,8 @@ def with_games_of(profile: LatencyProfile, other: LatencyProfile | None) -> Late
     """
     if other is None or other.fingerprint.get("id") != profile.fingerprint.get("id"):
         return profile
+    if other.on_gpu != profile.on_gpu:  # the fingerprint knows no GPU
+        return profile
     games = (replace(each, games=()) for each in (other, *other.games))
     kept = tuple(each for each in games if what_is_timed(each) != what_is_timed(profile))
     return replace(profile, games=kept)

@@ -142,7 +142,8 @@ class PublicationOrders:
         self._events += news.items()
         self._rejected |= set(news)
         # An engine that failed its check may pass with other weights.
-        self._rejected.difference_update(tag.spec for tag in delivery.acted)
+        passed = {spec for spec, kl_nats in delivery.waiting.items() if kl_nats is not None}
+        self._rejected -= {*(tag.spec for tag in delivery.acted), *passed} - {*delivery.rejected}
         first, changed = self._decision is None, self._is_switch(decision)
         if not first and (changed or any(spec in self._waiting for spec in delivery.admitted)):
             self._switch_seconds += delivery.seconds
@@ -161,6 +162,8 @@ class PublicationOrders:
         if shadow.rejected is not None and shadow.spec not in self._rejected:
             self._events.append((shadow.spec, shadow.rejected))
             self._rejected.add(shadow.spec)
+        elif shadow.kl_nats is not None:
+            self._rejected.discard(shadow.spec)
         recorder.add_shadow(shadow)
 
     def _take_over(self, delivery: Delivery) -> list[Takeover]:

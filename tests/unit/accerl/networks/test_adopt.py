@@ -253,3 +253,9 @@ def test_convolutions_that_do_not_fit_are_refused(
 
     with pytest.raises(UserError, match=reason):
         adopt(Net(), observation)
+
+
+def test_weights_in_bfloat16_are_refused_in_a_line() -> None:
+    net = OwnConv(BOARD, 4).bfloat16()
+    with pytest.raises(UserError, match=r"its weights are bfloat16, .*; call \.float\(\) on it"):
+        as_policy(net, BOARD)

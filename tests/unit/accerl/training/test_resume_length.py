@@ -117,3 +117,11 @@ def test_an_event_that_lasts_beyond_a_resumption_is_counted_once(tmp_path: Path)
             each, FixedStrategy(), out=tmp_path, profile=fast_profile(), resume=resume
         )
         assert [met["at_seconds"] for met in result.summary["conditions"]] == [0.01]
+
+
+def test_equal_events_are_all_in_the_summary(tmp_path: Path) -> None:
+    event = Condition(at_seconds=0.01, lasts_seconds=1.0, kind="co-tenant", amount=1)
+    config = replace(tiny_catch(), conditions=Conditions((event, event)))
+    result = run_training(config, FixedStrategy(), out=tmp_path, profile=fast_profile())
+    assert len(result.reports) > 1
+    assert len(result.summary["conditions"]) == 2

@@ -111,6 +111,7 @@ def test_who_measures_a_machine_again_keeps_its_games() -> None:
     assert kept.env_step_us == 5.0
     assert kept.games == MIXED.games  # and not the times that Pong had
     assert with_games_of(anew, CARTPOLE).games == (CARTPOLE,)
+    assert with_games_of(replace(anew, learner="gpu"), MIXED).games == ()
     elsewhere = replace(MIXED, fingerprint={"id": "another"})
     assert with_games_of(anew, elsewhere) == anew
     others = (

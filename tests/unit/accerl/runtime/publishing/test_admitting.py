@@ -277,6 +277,29 @@ def test_an_engine_that_fails_while_it_is_compared_is_reported_and_replaced(
     assert made.delivery.waiting == {}
 
 
+def test_a_student_whose_engine_failed_once_is_distilled_again_when_one_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Were it not, it could never come close enough to be admitted."""
+    room, broken = Room(), [True]
+    room.ask((INT8, 1.0))
+    room.publish()
+    room.play()
+
+    def check(artifact: Artifact, *_: object) -> None:
+        if artifact.spec == NET3 and broken:
+            broken.clear()
+            raise EngineMismatchError("it is broken")
+
+    monkeypatch.setattr(module, "check_engine", check)
+    room.orders.request(Decision.of(NET3))
+    room.publish(2)
+    assert NET3 not in room.orders.in_use
+    made = room.publish(3)
+    assert [*made.delivery.waiting] == [NET3]
+    assert NET3 in room.orders.in_use
+
+
 TRIED: list[CompressionSpec] = []
 """what `refused` has refused"""
 
