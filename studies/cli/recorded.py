@@ -101,13 +101,8 @@ def run_recorded(
             )
         except KeyboardInterrupt as interrupt:
             raise KeyboardInterrupt(_left_by(out, again)) from interrupt
-    summary = result.summary
-    if "energy_estimate" in before and before["seconds"] == summary["seconds"]:
-        # Nothing was left to do, and it cannot be estimated again.
-        summary = {**summary, "energy_estimate": before["energy_estimate"]}
-        write_json(out / SUMMARY, summary)
-    elif meter is not None:
-        summary = {**summary, "energy_estimate": meter.estimate()}
+    summary = _with_energy(result.summary, before, meter)
+    if summary != result.summary:
         write_json(out / SUMMARY, summary)
     measured = config.runtime.eval_episodes > 0
     if config.until_score is not None and summary["seconds"] < config.seconds:
@@ -118,6 +113,22 @@ def run_recorded(
         if note is not None:
             say(note)
     return summary
+
+
+def _with_energy(
+    summary: dict[str, Any], before: Mapping[str, Any], meter: EnergyMeter | None
+) -> dict[str, Any]:
+    """Return a run's summary with its energy, if that was estimated.
+
+    Args:
+        summary: as it is now.
+        before: as it was before the run was resumed; empty if it was not, or had not ended.
+        meter: of what was run now.
+    """
+    if "energy_estimate" in before and before["seconds"] == summary["seconds"]:
+        # Nothing was left to do, and it cannot be estimated again.
+        return {**summary, "energy_estimate": before["energy_estimate"]}
+    return summary if meter is None else {**summary, "energy_estimate": meter.estimate()}
 
 
 def _left_by(out: Path, again: str) -> str:
