@@ -20,8 +20,8 @@ _auto_means: str | None = None
 def choose_precision(wanted: str, device: str | torch.device = "cpu") -> str:
     """Return the precision that "auto", "fp32" or "bf16" means on a device of this machine.
 
-    bfloat16 halves the time of an update on processors that multiply matrices of it, such as those
-    with AMX. Others take longer than in float32, or emulate it (`autocast`).
+    bfloat16 halves the time of an update on processors that are quick at it: those with AMX, AMD's
+    with AVX-512. Others take longer than in float32, or emulate it (`autocast`).
     """
     if wanted != AUTO:
         return wanted

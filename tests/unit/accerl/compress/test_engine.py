@@ -221,6 +221,9 @@ def test_what_the_processor_has_is_read_from_its_flags(tmp_path: Path) -> None:
         [
             ("flags : fpu avx512_bf16", True, False),
             ("flags : fpu avx512_bf16 amx_bf16", True, True),
+            ("vendor_id\t: GenuineIntel\nflags\t\t: fpu avx512_bf16", True, False),
+            ("vendor_id\t: AuthenticAMD\nflags\t\t: fpu avx512_bf16", True, True),
+            ("vendor_id\t: AuthenticAMD\nflags\t\t: fpu avx2", False, False),
             ("flags : fpu avx2", False, False),
             ("Features : bf16", True, True),
         ]
