@@ -17,6 +17,10 @@ class CannotCompressError(UserError):
     """A network cannot be compressed as asked; a run that has begun acts with something else."""
 
 
+class RefusedBeforeError(CannotCompressError):
+    """It was tried before: this time nothing was built."""
+
+
 class ForwardError(UserError):
     """A network's own forward raised."""
 

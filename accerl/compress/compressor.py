@@ -20,7 +20,7 @@ from accerl.compress.distillation.student_pool import StudentPool
 from accerl.compress.distillation.trainer import FixedStates, StateSource
 from accerl.compress.links import CompressionState, Link
 from accerl.compress.quantization.quantize import CALIBRATION_STATES, spread
-from accerl.errors import CannotCompressError, UserError
+from accerl.errors import CannotCompressError, RefusedBeforeError, UserError
 from accerl.networks.graph_policy import Policy
 from accerl.networks.observation import ObservationSpec
 from accerl.spec import IDENTITY, CompressionSpec, StudentKey
@@ -177,12 +177,13 @@ class Compressor:
 
         Raises:
             UserError: no state was recorded yet, or the weights are not finite.
-            CannotCompressError: the network cannot be compressed so.
+            CannotCompressError: the network cannot be compressed so; `RefusedBeforeError`: that was
+                found before.
             EngineMismatchError: the engine acts unlike its network.
         """
         self.last_build_updates = 0  # of a build that fails too
         if (why := self._refused.get(spec)) is not None:
-            raise CannotCompressError(why)
+            raise RefusedBeforeError(why)
         try:
             return self._build(spec, policy, version)
         except EngineMismatchError:

@@ -76,7 +76,11 @@ class StudentPool:
         self._acting.add(key)
         received = self._received.get(key)
         followed = received is not None and version - received.followed <= updates
-        return updates if rested and not followed else 0
+        if not rested or followed:
+            return 0
+        if key in self._trainers:  # the learner has moved on meanwhile
+            self._trainers[key].look_anew()
+        return updates
 
     def keep_warm(self, key: StudentKey, version: int) -> None:
         """Have a network not count as rested at publication `version`, unless it did before."""

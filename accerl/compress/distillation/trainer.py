@@ -250,6 +250,10 @@ class StudentTrainer:
         """
         self.updates, self._begun = int(place["updates"]), int(place["begun"])
         self.looked, self.refused = int(place["looked"]), int(place["refused"])
+        self.look_anew()
+
+    def look_anew(self) -> None:
+        """Copy the teacher at the next update, however few there were since that was last done."""
         self._synchronised = self.updates - self.method.sync_every
 
     def continue_from(self, other: StudentTrainer, version: int) -> None:

@@ -16,7 +16,7 @@ from accerl.compress.check import EngineMismatchError
 from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig
 from accerl.compress.graphs.onnx_payload import same_integers
-from accerl.errors import CannotCompressError
+from accerl.errors import CannotCompressError, RefusedBeforeError
 from accerl.networks.graph_policy import Policy
 from accerl.runtime.publishing.delivery import Delivery, Order, Shadow, Tag
 from accerl.runtime.publishing.probe import KLProbe
@@ -157,10 +157,12 @@ def _make_part(
     except CannotCompressError as error:
         if not (compressor.has_built or isinstance(error, EngineMismatchError)):
             raise  # nothing is lost yet: whoever asked for it should hear of it
-        failed = compressor.last_build_updates
+        if not isinstance(error, RefusedBeforeError):  # what failed has been built as well
+            built = (*built, tried)
+        updates += compressor.last_build_updates
         artifact, rejected = compressor.fallback(policy, version), str(error)
-        built = (*built, tried, artifact.spec)  # what failed has been built as well
-        updates += failed + compressor.last_build_updates
+        built = (*built, artifact.spec)
+        updates += compressor.last_build_updates
     made.setdefault(artifact.spec, artifact)
     seconds = perf_counter() - before
     return MadePart(
@@ -205,6 +207,8 @@ def try_shadow(compressor: Compressor, policy: Policy, order: Order) -> tuple[Sh
                 verdict = admission.judge(artifact, policy)
         except CannotCompressError as error:
             rejected = str(error)
+            if isinstance(error, RefusedBeforeError):
+                built = ()
     seconds = perf_counter() - before
     updates = compressor.last_build_updates if built else 0
     attempt = Attempt(

@@ -47,6 +47,7 @@ class RayDistillers:
         self._charges: list[tuple[Charge, ...]] = [() for _ in workers]
         # Whether each has distilled since the learner's weights were last shown to it, or never.
         self._wants_weights = [True for _ in workers]
+        self._has_worked = [False for _ in workers]  # and may hold more than it has said
         self._shown: list[Any] = [None for _ in workers]  # references, newest
         self._untaken: dict[tuple[str, int], Any] = {}  # by reader, and distiller
         self._resting = False
@@ -94,6 +95,7 @@ class RayDistillers:
         index = self.workers.index(worker)
         self._wants_weights[index] = True
         if updates:
+            self._has_worked[index] = True
             (self._shown[index],) = call.parts
             own = {charge.key for charge in self._charges[index]}
             sharing = [
@@ -143,16 +145,18 @@ class RayDistillers:
     def died(self, worker: RayWorker) -> str:
         """A distiller has ended; return what is done about it."""
         index = self.workers.index(worker)
-        self._wants_weights[index] = True
+        self._wants_weights[index], self._has_worked[index] = True, False
         return self.led.died(index)
 
     def ask_state(self) -> None:
-        """Ask all that distil for their state, which they send in turn."""
+        """Ask all that have distilled for their state, which they send in turn."""
         for index, worker in enumerate(self.workers):
-            if self._charges[index] and worker.ready and not self.led.is_asked(index):
+            if self._has_worked[index] and worker.ready and not self.led.is_asked(index):
                 self.led.ask(index)
                 worker.call("state")
 
     def take_state(self, worker: RayWorker, answer: Any) -> None:
         """Take a distiller's state."""
-        self.led.take(self.workers.index(worker), unpacked(answer))
+        index = self.workers.index(worker)
+        self._has_worked[index] = False  # it answers in turn: what it does next is still to come
+        self.led.take(index, unpacked(answer))

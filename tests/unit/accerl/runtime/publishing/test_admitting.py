@@ -331,8 +331,9 @@ def test_what_cannot_be_built_later_is_replaced_and_the_strategy_hears_of_it(
     room.ask((INT8, 1.0))
     room.publish()
     room.ask((PRUNED, 1.0))
-    for updates in (2, 3):
+    for updates, tried in ((2, (PRUNED,)), (3, ())):  # the clock charges what is tried, once
         made = room.publish(updates)
+        assert [part.built for part in made.parts] == [(*tried, INT8)]
         assert held(made) == {INT8: 1.0}
         assert made.delivery.rejected == {PRUNED: "Own cannot be pruned: it is odd"}
         room.distill()
@@ -352,8 +353,9 @@ def test_a_shadow_that_cannot_be_built_is_rejected(refused: None) -> None:
     room.play()
     assert PRUNED in room.orders.in_use
     room.distill()  # before it was tried, as a distiller may that works meanwhile
-    shadow, _ = try_shadow(room.compressor, room.policy, order)
+    shadow, attempt = try_shadow(room.compressor, room.policy, order)
     assert shadow.rejected == "Own cannot be pruned: it is odd"
+    assert attempt.built == ()
     room.orders.book_shadow(shadow, room.recorder)
     (event,) = room.orders.take_events(1.0)
     assert event.label == PRUNED.label
