@@ -71,7 +71,7 @@ def train_tier0(
         played = [validation[number] for number in range(draws)]
         rows = compare(rule, trained, SPECS, played, advance)
     _print(rows, len(history), draws)
-    _export(out, trained, rows, seed)
+    _export(out, trained, rows)
     shutil.rmtree(begun, ignore_errors=True)
     return {
         "iterations": len(history),
@@ -124,17 +124,22 @@ def _print(rows: list[Compared], iterations: int, draws: int) -> None:
     )
 
 
-def _export(out: Path, trained: AdvancedIndicator, rows: list[Compared], seed: int) -> None:
+def _export(out: Path, trained: AdvancedIndicator, rows: list[Compared]) -> None:
     played = [DrawnInstances("train")[number] for number in range(SCHEDULED)]
     longest = max(played, key=lambda item: item.horizon_seconds)
-    horizon, interval, _ = longest.lengths
+    horizon, interval, first = longest.lengths
     meta = BundleMeta(
         horizon_seconds=horizon,
         interval_seconds=interval,
+        first_interval_seconds=first,
         tier="analytic",
-        instances=(
+        instances=(  # draws, which have no seeds that a later run could share
             TrainedOn(
-                game=PLAYED, seeds=(seed,), horizon_seconds=horizon, interval_seconds=interval
+                game=PLAYED,
+                seeds=(),
+                horizon_seconds=horizon,
+                interval_seconds=interval,
+                first_interval_seconds=first,
             ),
         ),
         results=tuple(

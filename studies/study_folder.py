@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import SUMMARY, json_hash, locked, make_out_dir, read_json, write_json
+from accerl.records import SUMMARY, json_hash, locked, make_out_dir, write_json
 from analysis.records.read import read_record
 from controller.bundle.meta import git_revision
 from studies.progress import say
@@ -85,7 +85,9 @@ def claim(out: Path, settings: dict[str, Any]) -> None:
     """
     marker = out / SETTINGS
     if marker.is_file():
-        theirs = read_json(marker)
+        theirs = read_record(marker)
+        if theirs.get("study") != settings["study"]:
+            raise _of_another_kind(out)
         if theirs != settings:
             raise UserError(
                 f"{out} holds a study with other settings{_difference(theirs, settings)}; "

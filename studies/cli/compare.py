@@ -38,7 +38,8 @@ class Compare(RunOptions):
     workers: int = 0
     """runs at once on the virtual clock; 0: as many as there are cores and memory for"""
     out: Path | None = None
-    """folder (default: compare/GAME); a later call goes on there, with more strategies or seeds"""
+    """folder (default: compare/GAME); a later call goes on there, with more strategies or seeds,
+    and shows what it asks for"""
 
     def execute(self) -> dict[str, Any]:
         """Compare, print, and write the page."""

@@ -20,6 +20,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.training.run_folder import CHECKPOINT
 from analysis.formats import ranges
 from analysis.records.comparison import COMPARISON
+from analysis.records.read import read_record
 from controller.bundle.bundle import read_bundle
 from controller.bundle.meta import git_revision
 from studies.benchmarks.repeats import timed_here
@@ -60,7 +61,8 @@ def compare(
         config: of the first run; the others have the seeds after its own.
         strategies: see `entrants.read_entrants`; the first is what the others are compared with.
         out: folder; gets comparison.json, and run directories below runs/. Runs that are there are
-            not made again: strategies and seeds may be added to it.
+            not made again: strategies and seeds may be added to it. What was compared there before
+            and is not now stays among the runs, and is named.
         seeds: runs of each.
         scores: that actors are timed to; by default `SHARES` of what the first strategy reaches.
         workers: runs at once on the virtual clock; 0: as many as there are cores and memory for.
@@ -89,6 +91,7 @@ def compare(
     notes = notes_on(strategies, config, order)  # now: the machine may be measured meanwhile
     make_out_dir(out)
     claim(out, {"study": "compare", **_settings(config)})
+    _say_what_is_shown_no_more(out, [entrant.label for entrant in entrants], order)
     jobs = _jobs(config, entrants, order, profile, out)
     with open_executor(out, workers) as executor:
         if profile is None:
@@ -121,6 +124,21 @@ def compare(
     }
     write_json(out / COMPARISON, result)
     return result
+
+
+def _say_what_is_shown_no_more(out: Path, labels: Sequence[str], seeds: Sequence[int]) -> None:
+    """Print what the comparison that is there has, and the one that takes its place has not."""
+    if not (out / COMPARISON).is_file():
+        return
+    found = read_record(out / COMPARISON)
+    gone = [row["label"] for row in found["strategies"] if row["label"] not in labels]
+    if unasked := set(found["seeds"]) - set(seeds):
+        gone.append(f"{'seeds' if len(unasked) > 1 else 'seed'} {ranges(sorted(unasked))}")
+    if gone:
+        say(
+            f"{COMPARISON} and its page show {', '.join(gone)} no more, as you did not ask for "
+            "them; their runs stay, and need not be made again"
+        )
 
 
 def _say_what_is_left(config: RunConfig, jobs: Sequence[ComparedJob]) -> None:

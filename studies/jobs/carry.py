@@ -140,7 +140,12 @@ def merge_results(sources: Sequence[Path], out: Path) -> Carried:
     """
     there, found = _read_folder(out), [(source, _read_source(source)) for source in sources]
     notes = there.notes
+    # A study that is named by neither file, as the oracle gap, may lie in a contest's folder.
+    unnamed = bool(there.jobs) and not _naming(notes)
     for path, source in found:
+        own, others = _naming(notes), _naming(source.notes)
+        if others and not own & others and (own or unnamed):
+            raise UserError(f"{path} holds another kind of study than the rest; merge one kind")
         for name in notes.keys() & source.notes.keys():
             if _compared(notes[name]) != _compared(source.notes[name]):
                 raise UserError(
@@ -178,6 +183,11 @@ def _merged(
             write_json(out / RESULTS / f"{name}.json", job, indent=None)
             added.add(name)
     return Carried(added=len(added), known=len(asked & known), left=len(asked - known - added))
+
+
+def _naming(notes: Mapping[str, Any]) -> set[str]:
+    """Return which of the files are there that say of what kind a study is."""
+    return {PLAN, SETTINGS} & notes.keys()
 
 
 def _is_timed(key: Mapping[str, Any]) -> bool:

@@ -17,6 +17,7 @@ from controller.env.instances import Instance
 from controller.shipped import shipped_indicator
 from studies.contest.budget import TUNE_SEEDS, VALIDATE_SEEDS
 from studies.contest.study import strategy_job
+from studies.contest.tuning.guesses import guesses
 from studies.contest.tuning.search import choose_on_validation, tune
 from studies.contest.tuning.spaces import SPACES_BY_NAME, SearchSpace
 from studies.progress import Advance, bar, silent
@@ -85,7 +86,10 @@ def levels_of(specs: Sequence[CompressionSpec]) -> ActionSpace:
 def tune_rule(
     study: RoomStudy, name: str, instances: Sequence[Instance], storage: BaseStorage
 ) -> Rule:
-    """Tune one parameter set for all, as the contest does; choose it on a validation seed.
+    """Tune one parameter set for all; choose it on a validation seed.
+
+    The search begins with what the contest's begins with, but for what follows from the best static
+    spec: of that nothing is known here but by the test seeds.
 
     Args:
         study: whose budget is spent.
@@ -109,6 +113,7 @@ def tune_rule(
             plan=json_hash([study.plan, [item.name for item in chosen], TUNE_SEEDS[0]]),
             storage=storage,
             on_replayed=advance,
+            first=guesses(name, None),
         )
     validated = choose_on_validation(
         found,

@@ -17,6 +17,7 @@ from studies.students.fleet import fleet_worth
 from studies.students.plan import COMPARED, CORRECTORS, STUDENTS, Case, Variant
 from studies.students.show import case_tables
 from studies.students.table import case_result
+from studies.study_folder import claim
 
 Curves = Mapping[tuple[int, str, int], LearningCurve]
 """by number of the case, label of the variant, and seed"""
@@ -38,8 +39,8 @@ def run_learning_study(out: Path, options: StudyOptions, *, name: str) -> dict[s
         name: students or correctors.
 
     Raises:
-        UserError: the budget or the profile does not exist, a number is not allowed, or the disk
-            is full.
+        UserError: the budget or the profile does not exist, a number is not allowed, the folder
+            holds another study or other machines, or the disk is full.
     """
     plans = {"students": STUDENTS, "correctors": CORRECTORS}[name]
     options.check(name, plans)
@@ -58,6 +59,7 @@ def run_learning_study(out: Path, options: StudyOptions, *, name: str) -> dict[s
     unmade = sum(not (path / SUMMARY).is_file() for path in starts if path)
     check_disk(out, START_BYTES * unmade)
     make_out_dir(out)
+    claim(out, {"study": "students and correctors", "profile": profile})
     runs_by: dict[str, int] = {}
     curves: dict[tuple[int, str, int], LearningCurve] = {}
     begun: dict[tuple[int, int], LearningCurve] = {}

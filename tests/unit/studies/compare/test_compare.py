@@ -145,11 +145,6 @@ def test_a_page_says_what_acted_most_of_a_file_whose_keys_are_sorted() -> None:
     assert [row[1].text[0] for row in acted_table(result).rows] == ["b", "c", "a"] * 2
 
 
-def test_what_is_only_looked_at_does_not_act() -> None:
-    shown = replace(Decision.of(CompressionSpec(bits=8)), shadow=CompressionSpec(rank=0.25))
-    assert LearningCurve.of([interval_report(decision=shown)]).acting == ["original INT8"]
-
-
 def test_which_precision_auto_means_is_the_folder_s_not_the_entrant_s() -> None:
     profile = load_profile("paper-1080ti")
     (entrant, _) = read_entrants((FP32, NET3), catch(), profile)
@@ -309,7 +304,9 @@ def made(folder: Path) -> Mapping[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/*/summary.json")}
 
 
-def test_a_comparison_goes_on_with_more_strategies_and_seeds(folder: Path) -> None:
+def test_a_comparison_goes_on_with_more_strategies_and_seeds(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = made(folder)
     assert {path.parts[-3] for path in before} == {"original-fp32", "net3-INT8"}
     result = compared(folder, (FP32, NET3, OWN), 2)
@@ -321,7 +318,10 @@ def test_a_comparison_goes_on_with_more_strategies_and_seeds(folder: Path) -> No
     assert result["strategies"][1]["speed"]["ratio"] > 1.0
     assert read_json(folder / "comparison.json") == json.loads(json.dumps(result))
     assert sum(result["runs_by"].values()) == 6
+    capsys.readouterr()
     assert sum(compared(folder, (FP32, NET3), 1)["runs_by"].values()) == 2  # those of its own
+    assert f"show {own['label']}, seed 1 no more" in capsys.readouterr().err
+    assert made(folder) == after
 
 
 def test_another_game_or_setting_gets_another_folder(folder: Path) -> None:

@@ -238,6 +238,23 @@ def test_what_was_planned_otherwise_is_refused_and_nothing_is_added(tmp_path: Pa
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("claimed", [True, False])
+def test_studies_of_two_kinds_are_not_merged(tmp_path: Path, claimed: bool) -> None:
+    """Their files have no name in common; what has none takes over no study either."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for number, folder in enumerate((here, there)):
+        save(folder, number)
+    write_json(here / "plan.json", {"plan": {}})
+    if claimed:
+        write_json(there / "settings.json", {"study": "compare"})
+    with pytest.raises(UserError, match="here holds another kind of study than the rest"):
+        merge_results([here], there)
+    assert not (there / "plan.json").exists()
+    if claimed:
+        with pytest.raises(UserError, match="there holds another kind of study"):
+            merge_results([here, there], tmp_path / "new")
+
+
 def outside(place: Any = "runs/1", file: str = SUMMARY, text: Any = "{}") -> bytes:
     """Return a pack whose one run has its place there."""
     name = "0" * 64
@@ -296,36 +313,6 @@ def test_folders_that_are_no_study_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no study"):
         merge_results([tmp_path / "empty"], tmp_path / "there")
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.tex"]
-
-
-def test_a_study_begins_in_no_folder_of_somebody_else(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "metrics.jsonl").write_text("{}")
-    with pytest.raises(UserError, match="is not empty and holds no study"):
-        write_plan(tmp_path / "run", {"budget": "tiny"})
-    for study in ("students", "paper-fig1", "oracle-gap", "room"):
-        assert run(["study", "run", study, "--out", str(tmp_path / "run")]) == 2
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["metrics.jsonl"]
-    make_folder(tmp_path / "study")
-    write_plan(tmp_path / "study", {"study": "papers", "budget": "tiny", "games": ["catch"]})
-    with pytest.raises(UserError, match=r"\(budget 'tiny' there, 'short' here; games\)"):
-        write_plan(tmp_path / "study", {"study": "papers", "budget": "short", "games": ["pong"]})
-
-
-def test_a_study_begins_in_no_folder_of_another_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As `accerl compare` leaves it: claimed and marked, without a plan."""
-    claim(tmp_path, {"study": "compare"})
-    make_folder(tmp_path)
-    for study in ("bits", "paper-fig1"):
-        given = ["--budget", "tiny", "--out", str(tmp_path)]
-        assert run(["study", "run", study, *given]) == 2
-        assert "holds another kind of study" in capsys.readouterr().err
-    (tmp_path / SETTINGS).unlink()  # as the study of students does
-    with pytest.raises(UserError, match="holds another kind of study"):
-        write_plan(tmp_path, {"study": "bits"}, alone=True)
-    assert not (tmp_path / PLAN).exists()
 
 
 def test_a_plan_that_is_damaged_is_one_line(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from studies.students.plan import CORRECTORS, NET3, STUDENTS, Case, Start, actin
 from studies.students.run import _job, run_learning_study
 from studies.students.show import _fleet, case_tables
 from studies.students.table import compare, row_of
+from tests.fixtures.reports.reports import interval_report
 from tests.fixtures.studies.synthetic_study import make_report
 
 
@@ -95,6 +96,11 @@ def test_ratios_say_on_which_side_they_are_wrong_and_leave_out_what_says_nothing
     assert Ratios.of([(never, never)]).logs == []
     nothing = (0.0, False)  # not one env step was made
     assert Ratios.of([(nothing, there), (there, nothing)]).left_out == 2
+
+
+def test_what_is_only_looked_at_does_not_act() -> None:
+    shown = replace(Decision.of(CompressionSpec(bits=8)), shadow=CompressionSpec(rank=0.25))
+    assert LearningCurve.of([interval_report(decision=shown)]).acting == ["original INT8"]
 
 
 def test_scores_are_the_actors_where_the_learner_s_are_measured_too() -> None:
