@@ -202,7 +202,10 @@ def choose_horizon(
 
 def measured_preset(game: str) -> RunConfig:
     """Return a game's preset; one that measures no J does so here: rewards are its differences."""
-    config = load_preset(game)
+    return _measured(load_preset(game))
+
+
+def _measured(config: RunConfig) -> RunConfig:
     if config.runtime.eval_episodes:
         return config
     return config.with_runtime(eval_episodes=EVAL_EPISODES)
@@ -241,18 +244,30 @@ _TAKING_OVER = (
 """how Atari's students rest, begin, begin anew, and are admitted"""
 
 
-def make_instance(game: str, latency: LatencyProfile, env_steps: int, **fields: Any) -> Instance:
+def make_instance(
+    game: str,
+    latency: LatencyProfile,
+    env_steps: int,
+    *,
+    base: RunConfig | None = None,
+    **fields: Any,
+) -> Instance:
     """Return a game on a machine for as long as uncompressed actors take for `env_steps`.
 
     Args:
         game: a preset, or any other game, see `load_preset`.
         latency: of the machine.
         env_steps: environment steps of the whole run.
+        base: its configuration, such as one with a network of your own; None: the game's preset. J
+            is measured in either.
         fields: others of `Instance`.
+
+    Raises:
+        UserError: the profile has no times for the network or the game.
     """
-    config = measured_preset(game)
-    if config != load_preset(game):
-        fields = {"base": config, **fields}
+    config = _measured(base or load_preset(game))
+    if base is not None or config != load_preset(game):
+        fields["base"] = config
     horizon, interval = choose_horizon(config, latency, env_steps)
     lengths = {"horizon_seconds": horizon, "interval_seconds": interval}
     return Instance(game=game, profile=latency.name, latency=latency, **lengths, **fields)

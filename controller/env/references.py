@@ -39,10 +39,9 @@ def load_reference(game: str) -> GameReference:
     """
     table = _table()
     if game not in table:
-        hint = did_you_mean(game, list(table))
         raise UserError(
-            f"game {game!r} has no reference returns; {hint}; "
-            f"`python -m controller.env.references {game}` measures them"
+            f"game {game!r} has no reference returns; {did_you_mean(game, list(table))}; for "
+            "one of your own give `make_instance` its random_return and reference_return"
         )
     return GameReference(table[game]["random_return"], table[game]["reference_return"])
 

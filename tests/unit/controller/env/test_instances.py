@@ -24,6 +24,7 @@ from controller.env.instances import (
     choose_horizon,
     find_instance,
     keeping_pace,
+    make_instance,
     split_instances,
 )
 from controller.env.references import load_reference
@@ -46,6 +47,18 @@ def test_every_game_of_a_split_has_steps_and_a_reference() -> None:
     assert set(games) <= set(ENV_STEPS)
     for game in ENV_STEPS:
         assert load_reference(game).span > 0.0
+
+
+def test_an_instance_is_as_long_as_its_own_network_takes() -> None:
+    preset, paper = load_preset("catch"), paper_profile()
+    small = replace(preset, network="net3")
+    short = make_instance("catch", paper, 8_000, base=small.with_runtime(eval_episodes=0))
+    whole = make_instance("catch", paper, 8_000)
+    assert (short.config(0).network, whole.config(0).network) == ("net3", preset.network)
+    assert short.horizon_seconds == choose_horizon(small, paper, 8_000)[0]
+    assert short.horizon_seconds < 0.8 * whole.horizon_seconds
+    assert short.config(0).runtime.eval_episodes > 0  # rewards are differences of J
+    assert whole.base is None
 
 
 def test_a_split_is_games_by_profiles_by_seeds() -> None:

@@ -16,7 +16,7 @@ def test_random_play_of_catch_scores_what_is_known() -> None:
 
 
 def test_games_without_a_reference_are_named() -> None:
-    with pytest.raises(UserError, match=r"did you mean 'catch'.*controller.env.references catsh"):
+    with pytest.raises(UserError, match=r"did you mean 'catch'.*give `make_instance`"):
         references.load_reference("catsh")
 
 
