@@ -15,7 +15,7 @@ from studies.learning.curve import LearningCurve
 from studies.options import StudyOptions, check_disk
 from studies.papers.figure import PaperFigure
 from studies.papers.figures.fig1 import time_split
-from studies.papers.figures.table6 import InferJob, inference_table
+from studies.papers.figures.table6 import InferJob, inference_table, inference_verdicts
 from studies.papers.page import TINY, TITLE, check_page, write_page
 from studies.papers.plan import BUDGETS, FIGURES, at_budget, core_seconds
 from studies.papers.results import figure_result, figure_tables
@@ -141,7 +141,12 @@ def _without_runs(executor: Executor, figure: PaperFigure, options: StudyOptions
     if figure.name == "table6":
         (outcome,) = executor.map([_infer_job(options.budget)])
         measured = outcome.result
-        return {"inference": inference_table(measured), "fingerprint": measured.fingerprint}
+        rows = inference_table(measured)
+        return {
+            "inference": rows,
+            "verdicts": [each.to_json() for each in inference_verdicts(rows)],
+            "fingerprint": measured.fingerprint,
+        }
     return {}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from time import thread_time
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from accerl.spec import CompressionSpec
 from studies.benchmarks.infer import bench_infer
 from studies.jobs.executor import Job
 from studies.papers.figure import PaperFigure
+from studies.papers.verdict import FAILS, HOLDS, OPEN, Verdict
 
 FIGURE = PaperFigure(
     name="table6",
@@ -96,3 +98,66 @@ def inference_table(measured: InferRows) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def inference_verdicts(rows: Sequence[Mapping[str, Any]]) -> list[Verdict]:
+    """Hold what was measured against what the paper's table shows of its machine.
+
+    Args:
+        rows: of `inference_table`.
+    """
+    by_label = {row["label"]: row for row in rows}
+    original, int8, *students = (by_label[spec.label] for spec in PUBLISHED_MS)
+    sizes = [original, *students]
+    steps = [_times_as_fast(slow, fast) for slow, fast in pairwise(sizes)]
+    shares = [
+        tuple(value / row["published_speedup"] for value in _times_as_fast(original, row))
+        for row in students
+    ]
+    published = int8["published_speedup"]
+    return [
+        _verdict(
+            "every smaller network takes less time",
+            min(steps),
+            1.0,
+            "the least that a network's time is of the next smaller one's",
+        ),
+        _verdict(
+            f"Original in INT8 is at least {published:.1f} times as fast",
+            _times_as_fast(original, int8),
+            published,
+            "Original's time in float32 over that in INT8",
+        ),
+        _verdict(
+            "students are at least as many times as fast as the paper's",
+            min(shares),
+            1.0,
+            "how many times as fast as Original a student is, over how many in the paper; the "
+            "least of the three",
+        ),
+    ]
+
+
+def _times_as_fast(slow: Mapping[str, Any], fast: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Return a ratio of times, and the least and most of it within the middle halves of both."""
+
+    def ms(row: Mapping[str, Any], side: float) -> float:
+        return row["here_ms"] + side * 0.5 * row["here_spread_ms"]
+
+    least, most = ms(slow, -1.0) / ms(fast, 1.0), ms(slow, 1.0) / ms(fast, -1.0)
+    return ms(slow, 0.0) / ms(fast, 0.0), least, most
+
+
+def _verdict(claim: str, found: tuple[float, ...], at_least: float, what: str) -> Verdict:
+    estimate, low, high = found
+    return Verdict(
+        claim=claim,
+        outcome=HOLDS if low >= at_least else FAILS if high < at_least else OPEN,
+        what=f"{what}; on the machine that measured it, in brackets what the middle halves of its "
+        "repeats leave open",
+        estimate=estimate,
+        low=low,
+        high=high,
+        runs=0,
+        over="repeats",
+    )

@@ -15,7 +15,6 @@ import pytest
 
 from accerl.errors import UserError
 from accerl.records import fingerprint
-from accerl.spec import CompressionSpec
 from analysis.figures.studies.papers import paper_captions, paper_figures
 from analysis.figures.theme import BASELINE_COLOUR
 from studies.cli.study import STUDIES
@@ -25,13 +24,12 @@ from studies.learning.job import LearningJob, described
 from studies.options import StudyOptions
 from studies.papers.figure import PAPER, PaperFigure, PaperRun
 from studies.papers.figures.fig1 import PUBLISHED_MS, saved_in_turn, saved_overlapped, time_split
-from studies.papers.figures.table6 import InferRows, inference_table
 from studies.papers.page import PAGE, write_page
 from studies.papers.plan import FIGURES, at_budget, core_seconds
 from studies.papers.results import figure_result
 from studies.papers.run import _run, run_papers
 from studies.papers.verdict import HOLDS, OPEN, SecondsAtMost
-from tests.fixtures.studies.paper_curves import INT8, PANEL, curve, curves
+from tests.fixtures.studies.paper_curves import PANEL, curve, curves
 
 
 def test_curves_without_processor_seconds_say_nothing_of_them() -> None:
@@ -223,27 +221,6 @@ def _encoding(spec: Any, channel: str) -> dict[str, Any]:
             return own
     inside = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else ()
     return next((found for each in inside if (found := _encoding(each, channel))), {})
-
-
-def test_a_table_of_inference_stands_beside_the_papers() -> None:
-    rows = [
-        {
-            "spec": spec.to_json(),
-            "us_per_state": 800.0 / ratio,
-            "spread": 8.0,
-            "ratio_ort_fp32": ratio,
-        }
-        for spec, ratio in (
-            (CompressionSpec(), 1.0),
-            (INT8, 8.0),
-            (CompressionSpec(bits=16), 2.0),
-        )
-    ]
-    table = inference_table(InferRows(rows=rows, fingerprint={}))
-    assert [row["here_speedup"] for row in table] == pytest.approx([1.0, 8.0, 2.0])
-    assert [row["published_speedup"] for row in table] == [1.0, 2.0, None]
-    assert table[1]["here_ms"] == pytest.approx(0.1)
-    assert table[1]["here_spread_ms"] == pytest.approx(0.008)
 
 
 @pytest.mark.parametrize(
