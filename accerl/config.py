@@ -176,14 +176,17 @@ class RunConfig:
         for name in ("seed", "seconds", "until_score"):  # as loops over arrays give them
             if isinstance(value := getattr(self, name), np.generic):
                 object.__setattr__(self, name, value.item())
+        for name in ("seconds", "until_score"):  # equal runs have equal hashes
+            if type(value := getattr(self, name)) is int:
+                object.__setattr__(self, name, float(value))
         check_game(self.game, self.env)
         require_network("network", self.network)
-        finite = isinstance(self.seconds, int | float) and 0.0 < self.seconds < math.inf
+        finite = type(self.seconds) is float and 0.0 < self.seconds < math.inf
         require(finite, "--seconds", "must be positive and finite", self.seconds)
         if not 0 <= self.pixel_centre <= 255 or not 0.0 < self.pixel_unit < math.inf:
             raise UserError("pixel_centre must lie in 0..255 and pixel_unit must be positive")
         if self.until_score is not None:
-            finite = math.isfinite(self.until_score)
+            finite = type(self.until_score) is float and math.isfinite(self.until_score)
             require(finite, "--until-score", "must be finite", self.until_score)
         require(isinstance(self.seed, int), "--seed", "must be a whole number", self.seed)
         require(self.seed >= 0, "--seed", "must not be negative", self.seed)

@@ -208,12 +208,15 @@ def shown(config: RunConfig) -> ObservationSpec:
 def _default_view(game: str, given: Mapping[str, Any]) -> EnvConfig:
     """Return how a game is shown: large images like Atari's, but for what is given."""
     env = EnvConfig(**given)
-    frame, _ = _look(game, replace(env, frame_stack=1))
-    is_stack = ATARI_STACK in (frame.shape, _look(game, env)[0].shape)
-    if len(frame.shape) != 3 or is_stack or max(frame.shape[1:]) <= SMALL_SIDE:
+    alone, stack = (_look(game, each)[0] for each in (replace(env, frame_stack=1), env))
+    if len(alone.shape) != 3:
         return env
-    colours = frame.shape[0] == 3
-    if colours and frame.dtype == "uint8" and not _has_colours(game, env):
+    # Not those of `alone`: without any setting ale-py shows small grey stacks, with one its frames.
+    frame = (stack.shape[0] // env.frame_stack, *stack.shape[1:])
+    if ATARI_STACK in (frame, stack.shape) or max(frame[1:]) <= SMALL_SIDE:
+        return env
+    colours = frame[0] == 3
+    if colours and stack.dtype == "uint8" and not _has_colours(game, env):
         return env
     view = {"resize": ATARI_STACK[1], "grayscale": colours, "frame_stack": 4}
     return EnvConfig(**{**view, **given})

@@ -15,8 +15,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 
 from accerl.config import RunConfig
+from accerl.correct.combinations import OWN, levels_of
 from accerl.errors import UserError, did_you_mean, first_line
 from accerl.families import with_reward_scale
+from accerl.learner.config import LearnerConfig
 from accerl.presets import PRESETS, load_preset
 
 RECORDED = ("strategy", "strategy_params", "shield", "profile_hash", "own_parts", "machine")
@@ -123,7 +125,7 @@ def configure(
 
 
 def refuse_idle(config: RunConfig, given: Collection[str], label: str = "--set") -> None:
-    """Refuse settings that were given and would do nothing with the run's clock.
+    """Refuse settings that were given and would do nothing with the run's clock or its learner.
 
     Args:
         config: that came of them.
@@ -144,6 +146,27 @@ def refuse_idle(config: RunConfig, given: Collection[str], label: str = "--set")
             f"{label} runtime.profile goes with the virtual clock; take the serial runtime and "
             "that clock"
         )
+    idle = _idle_in(config.learner)
+    if found := [name for name in idle if f"learner.{name}" in given]:
+        raise UserError(f"{label} learner.{found[0]} would do nothing: {idle[found[0]]}")
+
+
+def _idle_in(learner: LearnerConfig) -> dict[str, str]:
+    """Return which settings change nothing beside the learner's others, and what they need."""
+    found: dict[str, str] = {}
+    if learner.policy_loss != "clipped":
+        found |= dict.fromkeys(("clip_ratio", "proximal"), "it needs learner.policy_loss clipped")
+    elif learner.reuse * learner.minibatches == 1:
+        need = "nothing is clipped in one pass in one part; raise learner.reuse or minibatches too"
+        found |= dict.fromkeys(("policy_loss", "clip_ratio", "proximal"), need)
+    if not learner.anneal_updates:
+        found["anneal_to"] = "it needs learner.anneal_updates"
+    if not learner.normalise_advantages:
+        found["advantage_moments"] = "it needs learner.normalise_advantages"
+    if learner.corrector != OWN:
+        for level in {"rho", "c"} - levels_of(learner.corrector):
+            found[f"clip_{level}"] = f"learner.corrector {learner.corrector} does not read it"
+    return found
 
 
 def to_text(config: RunConfig) -> str:

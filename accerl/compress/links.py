@@ -31,6 +31,7 @@ from accerl.compress.quantization.rounding import (
 from accerl.errors import (
     CannotCompressError,
     UserError,
+    one_line,
     require,
     require_choice,
     require_fields,
@@ -373,7 +374,10 @@ def _torch_export(state: CompressionState, graph: str) -> CompressionState:
         with torch.no_grad():
             exact = net(states.to(net.device))
         shift = _means(*(output.cpu().numpy() for output in exact))
-        shift -= _means(*TorchEngine(artifact).infer(state.measured))
+        try:
+            shift -= _means(*TorchEngine(artifact).infer(state.measured))
+        except Exception as error:  # whatever torch throws: it may not end a run
+            raise CannotCompressError(f"it does not run in 16 bits: {one_line(error)}") from error
         artifact = replace(artifact, payload=_pack(net, state.bits, shift))
     return replace(state, artifact=artifact)
 

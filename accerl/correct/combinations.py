@@ -37,6 +37,13 @@ OWN = "own"
 """what stands for a chain of objects that no name makes"""
 
 
+def levels_of(name: str) -> set[str]:
+    """Return which of "rho" and "c" the combination of a name reads."""
+    links = COMBINATIONS[name]
+    found = {"rho"} if links(3.0, 1.0) != links(2.0, 1.0) else set()
+    return found | ({"c"} if links(3.0, 2.0) != links(3.0, 1.0) else set())
+
+
 def name_of(chain: CorrectorChain, *, rho: float, c: float) -> str:
     """Return the name that `make_corrector` makes an equal chain of; OWN if there is none."""
     for name, links in COMBINATIONS.items():

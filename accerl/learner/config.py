@@ -113,6 +113,7 @@ class LearnerConfig:
             "must not be negative",
             lambda value: 0.0 <= value < math.inf,
         )
+        check("clip_rho clip_c", "must not be negative", lambda level: level >= 0.0)
         check("anneal_updates", "must not be negative", lambda count: count >= 0)
         check("anneal_to", "must lie in (0, 1]", lambda share: 0.0 < share <= 1.0)
         if self.corrector != OWN:  # refuses what it cannot make

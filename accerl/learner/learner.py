@@ -282,7 +282,8 @@ class Learner:
         reward_t = batch["reward"]
         if config.reward_clip:
             reward_t = reward_t.clamp(-config.reward_clip, config.reward_clip)
-        truncated = batch["truncated"]
+        # Where an episode ends as its time is up too, there is nothing to come, as at any end.
+        truncated = batch["truncated"] & ~batch["terminated"]
         ended = batch["terminated"]
         if config.life_loss_ends:
             ended = ended | batch["life_lost"]

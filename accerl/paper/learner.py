@@ -124,7 +124,7 @@ class Learner:
             clock="real",
             num_actors=len(memory.agents),
             num_learners=2 if ddp else 1,
-        ).with_learner(precision="auto" if amp else "fp32")
+        ).with_precision("auto" if amp else "fp32")
         # Refuses what does not fit.
         Parts(policy=self.policy).make_policy(self.config, shown, num_actions, torch.Generator())
         self.reports: list[IntervalReport] = []

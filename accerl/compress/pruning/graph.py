@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -191,9 +193,11 @@ def _choose(graph: Any, groups: list[Any], sparsity: float, method: PruneMethod)
         owning = tuple(layer for place in members for layer in owners[place])
         alike.setdefault(owning, []).append(members)
     gone: set[int] = set()
-    for choices in alike.values():
+    for owning, choices in alike.items():
         sums = torch.stack([scores[members].sum() for members in choices])
-        keep = keep_best(sums, kept_units(len(choices), sparsity, round_to=method.round_to))
+        size = max(Counter(owning).values(), default=1)  # channels of a layer in each choice
+        round_to = method.round_to // math.gcd(method.round_to, size)
+        keep = keep_best(sums, kept_units(len(choices), sparsity, round_to=round_to))
         for stays, members in zip(keep.tolist(), choices, strict=True):
             gone.update(() if stays else members)
     return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from accerl.runtime.latency.games import times_of_run
@@ -87,7 +87,8 @@ def time_split(machines: Mapping[str, LatencyProfile]) -> list[dict[str, Any]]:
         config = configure("pong", {}, label="setting", network="original", seconds=1.0, seed=0)
         times = times_of_run(latency, config)
         work = Work.of(times, config, IDENTITY)
-        cores = work.wiring.actors * work.wiring.group_cores
+        near = replace(times, num_hosts=0)  # actors take cores wherever they are
+        cores = work.wiring.actors * near.group_cores(config.runtime.num_envs)
         parts = {
             "env": 1e3 * (work.act - work.infer) * cores,
             "agent": 1e3 * work.infer * cores,

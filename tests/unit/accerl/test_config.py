@@ -175,6 +175,8 @@ def test_what_is_left_to_the_machine_is_decided_when_a_run_is_made(
         ("max_grad_norm", 0.0, "must be positive"),
         ("entropy_cost", float("nan"), "must not be negative"),
         ("actor_kl_cost", float("inf"), "must not be negative"),
+        ("clip_rho", -3.0, "must not be negative"),  # whether the corrector reads it or not
+        ("clip_c", float("nan"), "must not be negative"),
     ],
 )
 def test_numbers_that_would_spoil_learning_are_refused(name: str, value: float, words: str) -> None:

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from accerl.families import PIXELS, SMALL_IMAGE, VECTOR, Family, describe_game, family_of
+from accerl.families import (
+    PIXELS,
+    SMALL_IMAGE,
+    VECTOR,
+    Family,
+    describe_game,
+    family_of,
+    shown,
+)
 from accerl.networks.observation import ObservationSpec
 from accerl.presets import load_preset
 from accerl.settings import configure
@@ -103,6 +111,12 @@ def test_given_settings_of_env_stay_and_choose_the_family() -> None:
     config = load_preset(own("ShownFrames-v0"), {"resize": 10, "grayscale": False})
     assert (config.env.resize, config.env.grayscale, config.env.frame_stack) == (10, False, 1)
     assert config.learner == SMALL_IMAGE.learner
+
+
+def test_atari_by_its_id_stays_small_and_grey_where_only_the_stack_is_chosen() -> None:
+    """Without settings ale-py stacks 84x84 itself; with any the emulator's frames are shown."""
+    assert shown(load_preset("ALE/Breakout-v5")).shape == (4, 84, 84)
+    assert shown(load_preset("ALE/Breakout-v5", {"frame_stack": 2})).shape == (2, 84, 84)
 
 
 def test_pixels_are_centred_and_scaled_by_what_random_play_shows() -> None:

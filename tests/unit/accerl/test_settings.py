@@ -18,7 +18,7 @@ from accerl.envs import EnvConfig
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.presets import load_preset
-from accerl.settings import configure, read_settings, to_text
+from accerl.settings import configure, read_settings, refuse_idle, to_text
 from accerl.spec import IDENTITY, CompressionSpec
 from accerl.training.run import run_training
 from accerl.training.run_folder import read_config, saved_run, starting_learner
@@ -31,8 +31,11 @@ def configured(*settings: str, file: Path | None = None) -> RunConfig:
 
 def test_numbers_may_be_numpys() -> None:
     config = configure("catch", {}, seconds=np.int64(60), until_score=np.float32(0.5))
-    assert (type(config.seconds), type(config.until_score)) == (int, float)
-    assert config.hash == configure("catch", {}, seconds=60, until_score=0.5).hash
+    assert (type(config.seconds), type(config.until_score)) == (float, float)
+    for seconds in (60, 60.0):
+        assert config.hash == configure("catch", {}, seconds=seconds, until_score=0.5).hash
+    with pytest.raises(UserError, match="--seconds must be positive"):
+        replace(config, seconds=True)
 
 
 @pytest.mark.parametrize("seed", [5_000_000_000, 2**128 - 1])
@@ -84,6 +87,31 @@ def test_the_readmes_sparse_topology_is_read() -> None:
 def test_settings_that_do_not_fit_are_refused(setting: str, reason: str) -> None:
     with pytest.raises(UserError, match=reason):
         configured(setting)
+
+
+@pytest.mark.parametrize(
+    ("game", "settings", "need"),
+    [
+        ("paper-pong", {"policy_loss": "clipped"}, "one pass in one part"),
+        ("paper-pong", {"proximal": "pass"}, "needs learner.policy_loss clipped"),
+        ("catch", {"anneal_to": 0.5}, "needs learner.anneal_updates"),
+        ("paper-pong", {"advantage_moments": "weighted"}, "needs learner.normalise_advantages"),
+        ("pong", {"clip_c": 0.5}, "learner.corrector importance does not read it"),
+        ("catch", {"corrector": "none", "clip_rho": 2.0}, "corrector none does not read it"),
+    ],
+)
+def test_settings_that_would_do_nothing_are_refused(
+    game: str, settings: dict[str, object], need: str
+) -> None:
+    given = {f"learner.{name}": value for name, value in settings.items()}
+    with pytest.raises(UserError, match=f"would do nothing: .*{need}"):
+        refuse_idle(configure(game, given), given)
+
+
+def test_settings_that_do_something_are_not() -> None:
+    given = {"learner.clip_rho": 2.0, "learner.policy_loss": "clipped", "learner.minibatches": 2}
+    refuse_idle(configure("paper-pong", given), given)
+    refuse_idle(load_preset("paper-pong"), ["learner.learning_rate"])
 
 
 @pytest.mark.parametrize("game", ["pong", "Acrobot-v1", "qbert"])

@@ -63,6 +63,27 @@ def test_residual_groups_lose_the_same_channels() -> None:
     assert [head.weight.shape[0] for head in pruned.heads] == [ACTIONS, 1]
 
 
+@pytest.mark.parametrize(("round_to", "kept"), [(1, 16), (8, 16), (24, 24)])
+def test_tied_channels_are_rounded_as_channels(round_to: int, kept: int) -> None:
+    """A group norm ties four channels to each other: eight choices, of four channels each."""
+
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(
+                nn.Conv2d(3, 32, 3), nn.GroupNorm(4, 32), nn.ReLU(), nn.Flatten()
+            )
+            self.policy, self.value = nn.Linear(32 * 16, 4), nn.Linear(32 * 16, 1)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            hidden = self.body(x)
+            return self.policy(hidden), self.value(hidden)
+
+    net = as_policy(Normed(), ObservationSpec((3, 6, 6), "float32"))
+    pruned = prune(net, 0.5, PruneMethod(round_to=round_to))
+    assert next(pruned.parameters()).shape[0] == kept
+
+
 def test_the_policy_head_of_a_pruned_network_is_fitted_to_the_logits() -> None:
     net = impala()
     seen, unseen = boards()[:48], torch.from_numpy(boards()[48:])

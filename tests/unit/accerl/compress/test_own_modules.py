@@ -155,6 +155,25 @@ def make_compressor(policy: Any, **settings: Any) -> Compressor:
     return compressor
 
 
+@pytest.mark.parametrize("graph", ["onnx", "torchscript", "eager"])
+def test_what_runs_for_one_batch_alone_is_refused_in_sixteen_bits_too(graph: str) -> None:
+    class OneBatch(nn.Module):
+        """Flattens by a number that tracing bakes in."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Linear(int(np.prod(BOARD.shape)), 8)
+            self.policy, self.value = nn.Linear(8, 4), nn.Linear(8, 1)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            hidden = torch.relu(self.body(x.float().reshape(len(x), -1)))
+            return self.policy(hidden), self.value(hidden)
+
+    policy = as_policy(OneBatch(), BOARD)
+    with pytest.raises(CannotCompressError, match="does not run in 16 bits"):
+        make_compressor(policy).build(CompressionSpec(bits=16, graph=graph), policy, 0)
+
+
 def test_what_cannot_become_a_graph_ends_no_run_that_acts_in_torch() -> None:
     policy = as_policy(Doubled(), BOARD)
     assert isinstance(policy, GraphPolicy)

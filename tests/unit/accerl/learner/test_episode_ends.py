@@ -69,6 +69,21 @@ def test_a_truncated_episode_is_worth_more_than_its_last_reward() -> None:
         torch.testing.assert_close(before, torch.full((B,), 1.0 + 0.99 * to_come))
 
 
+def test_an_end_as_time_is_up_is_an_end() -> None:
+    """As where an environment terminates in the step that its limit allows last."""
+    learner, batch = make_learner(), tensors(make_rollout(ends=0.0))
+    ends = torch.zeros(T, B, dtype=torch.bool)
+    ends[2, 1] = True
+    values = torch.randn((T + 1, B), generator=torch.Generator().manual_seed(0))
+    ended = {**batch, "terminated": ends}
+    alone, both = (
+        learner._targets(each, values, batch["log_prob"])
+        for each in (ended, {**ended, "truncated": ends})
+    )
+    for one, other in zip(alone[:2], both[:2], strict=True):
+        torch.testing.assert_close(one, other, rtol=0.0, atol=0.0)
+
+
 def test_what_is_paid_as_time_is_up_is_not_counted_for_ever() -> None:
     """The value of the state before a cut stands in for the one after it, so it must not chase
     itself: with a discount of 0.99 it would settle at a hundred times the reward."""

@@ -15,6 +15,7 @@ import pytest
 
 from accerl.errors import UserError
 from accerl.records import fingerprint
+from accerl.runtime.latency.profiles import load_profile
 from analysis.figures.studies.papers import paper_captions, paper_figures
 from analysis.figures.theme import BASELINE_COLOUR
 from studies.cli.study import STUDIES
@@ -78,6 +79,9 @@ def test_the_published_split_gives_the_published_bounds() -> None:
     # Twelve actors of 3 and 6 ms a step are by far the most; a batch's split hides that.
     assert rows[1]["shares"]["learner"] < 0.1
     assert rows[1]["saved"]["INT8, predicted"] == pytest.approx(1 / 3, abs=0.02)
+    elsewhere = replace(load_profile("two-core"), num_hosts=1)  # actors count where they are too
+    hosts, alone = time_split({"hosts": elsewhere, "alone": load_profile("two-core")})[1:]
+    assert hosts["parts"]["agent"] == pytest.approx(alone["parts"]["agent"])
 
 
 @pytest.mark.parametrize("name", [name for name in FIGURES if FIGURES[name].panels])
