@@ -78,9 +78,10 @@ def train(
         start=None if start is None else str(Path(start).absolute()),
         until_score=until_score,
     )
-    refuse_idle(config, given, "setting")
     if resume and out is not None:
         config = resumed(config, Path(out), seconds)
+    else:
+        refuse_idle(config, given, "setting")
     chosen = _strategy(strategy)
     is_rule = isinstance(chosen, HandSetStrategy)
     name = None if is_rule or not isinstance(strategy, str | Path) else str(strategy)

@@ -70,6 +70,8 @@ trained on are extrapolation; compare with a static baseline before relying on i
 SHARED = (
     "Runs of one game and seed begin alike on all machines: intervals count their pairs as one."
 )
+NO_SEEDS = {"analytic": "none: drawn anew", "virtual": "not recorded", "real": "not recorded"}
+"""what to say, by tier, of instances without seeds"""
 TIER_NOTES = {
     "analytic": "simulated: learning curves in closed form, no reinforcement learning was run",
     "virtual": "real reinforcement learning, seconds charged from a latency profile",
@@ -146,7 +148,7 @@ def card(
         for game, schedule in schedules.items()
     ]
     trained = [
-        f"{item.name} (seeds {', '.join(map(str, item.seeds)) or 'not recorded'})"
+        f"{item.name} (seeds {', '.join(map(str, item.seeds)) or NO_SEEDS[meta.tier]})"
         for item in meta.instances
     ]
     profiles = [f"{item.name} ({item.hash})" for item in meta.profiles]

@@ -19,8 +19,7 @@ from accerl.records import SUMMARY, fingerprint, make_out_dir, plain, versions, 
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.training.run_folder import CHECKPOINT
 from analysis.formats import ranges
-from analysis.records.comparison import COMPARISON
-from analysis.records.read import read_record
+from analysis.records.comparison import COMPARISON, load_comparison
 from controller.bundle.bundle import read_bundle
 from controller.bundle.meta import git_revision
 from studies.benchmarks.repeats import timed_here
@@ -85,8 +84,8 @@ def compare(
         raise UserError(
             "--workers goes with the virtual clock: on the real one runs are made one after another"
         )
-    say_what_is_assumed(config, profile)
     entrants = read_entrants(strategies, config, profile)
+    say_what_is_assumed(config, profile)
     order = range(config.seed, config.seed + seeds)
     notes = notes_on(strategies, config, order)  # now: the machine may be measured meanwhile
     make_out_dir(out)
@@ -128,16 +127,17 @@ def compare(
 
 def _say_what_is_shown_no_more(out: Path, labels: Sequence[str], seeds: Sequence[int]) -> None:
     """Print what the comparison that is there has, and the one that takes its place has not."""
-    if not (out / COMPARISON).is_file():
+    try:
+        found = load_comparison(out)
+    except UserError:  # there is none, or none that could be shown
         return
-    found = read_record(out / COMPARISON)
     gone = [row["label"] for row in found["strategies"] if row["label"] not in labels]
     if unasked := set(found["seeds"]) - set(seeds):
         gone.append(f"{'seeds' if len(unasked) > 1 else 'seed'} {ranges(sorted(unasked))}")
     if gone:
         say(
-            f"{COMPARISON} and its page show {', '.join(gone)} no more, as you did not ask for "
-            "them; their runs stay, and need not be made again"
+            f"{COMPARISON} and its page will no longer show {', '.join(gone)}, as you did not ask "
+            "for them; their runs stay, and need not be made again"
         )
 
 

@@ -32,7 +32,8 @@ TITLE = "# The papers' figures, run again"
 INTERVALS = (
     f"A verdict's 95% interval is over games where there are {ENOUGH_GAMES} or more (each counts "
     "once, with the mean of its seeds), else over seeds of the games that are there. Where it is "
-    "too wide, as it nearly always is of one game with two seeds, these runs cannot tell."
+    "too wide, as it nearly always is of one game with two seeds, these runs cannot tell. (Table "
+    "6's intervals are what the middle halves of its repeats leave open.)"
 )
 MARKS = (
     "Ratios are geometric means. > means at least and < at most, as some of the runs, or of the "
@@ -129,12 +130,12 @@ def section(folder: Path, result: Mapping[str, Any]) -> list[str]:
     if result["verdicts"]:
         lines += [
             "",
-            "| claim | verdict | estimate (95%) | over | runs | of what |",
+            "| claim | verdict | estimate (interval) | over | runs | of what |",
             "|---|---|---|---|---|---|",
         ]
         lines += [
             f"| {each['claim']} | **{each['outcome']}** | {interval_text(each)} | {each['over']} "
-            f"| {each['runs']} | {each['what']} |"
+            f"| {each['runs'] or '-'} | {each['what']} |"
             for each in result["verdicts"]
         ]
     return lines

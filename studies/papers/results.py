@@ -185,7 +185,7 @@ def figure_tables(result: Mapping[str, Any]) -> list[Table]:
                 verdict["claim"],
                 verdict["outcome"],
                 interval_text(verdict),
-                str(verdict["runs"]),
+                str(verdict["runs"] or "-"),
             )
         found.append(table)
     return found

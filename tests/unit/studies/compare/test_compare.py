@@ -320,7 +320,7 @@ def test_a_comparison_goes_on_with_more_strategies_and_seeds(
     assert sum(result["runs_by"].values()) == 6
     capsys.readouterr()
     assert sum(compared(folder, (FP32, NET3), 1)["runs_by"].values()) == 2  # those of its own
-    assert f"show {own['label']}, seed 1 no more" in capsys.readouterr().err
+    assert f"no longer show {own['label']}, seed 1, as" in capsys.readouterr().err
     assert made(folder) == after
 
 
