@@ -155,6 +155,7 @@ def make_compressor(policy: Any, **settings: Any) -> Compressor:
     return compressor
 
 
+@pytest.mark.filterwarnings("ignore:Using len to get tensor shape")
 @pytest.mark.parametrize("graph", ["onnx", "torchscript", "eager"])
 def test_what_runs_for_one_batch_alone_is_refused_in_sixteen_bits_too(graph: str) -> None:
     class OneBatch(nn.Module):
