@@ -21,6 +21,10 @@ class RefusedBeforeError(CannotCompressError):
     """It was tried before: this time nothing was built."""
 
 
+class DivergedError(UserError):
+    """Weights are NaN or infinite."""
+
+
 class ForwardError(UserError):
     """A network's own forward raised."""
 

@@ -26,6 +26,10 @@ class EngineMismatchError(CannotCompressError):
     """An engine acts unlike its network; a run acts with something else then."""
 
 
+class StudentDivergedError(CannotCompressError):
+    """A student's weights are NaN or infinite, and the learner's are not."""
+
+
 def check_engine(artifact: Artifact, net: Policy, obs: np.ndarray) -> float:
     """Return the mean KL(net || engine) over states obs [N, *shape], in nats.
 

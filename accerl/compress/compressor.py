@@ -13,14 +13,19 @@ import torch
 from accerl.compress.admission import Admission, Verdict
 from accerl.compress.artifact import Artifact
 from accerl.compress.chain import ChainMemory, CompressorChain
-from accerl.compress.check import EngineMismatchError, check_engine, kl_nats
+from accerl.compress.check import (
+    EngineMismatchError,
+    StudentDivergedError,
+    check_engine,
+    kl_nats,
+)
 from accerl.compress.config import CompressionConfig
 from accerl.compress.distillation.state_ring import StateRing
 from accerl.compress.distillation.student_pool import StudentPool
 from accerl.compress.distillation.trainer import FixedStates, StateSource
 from accerl.compress.links import CompressionState, Link
 from accerl.compress.quantization.quantize import CALIBRATION_STATES, spread
-from accerl.errors import CannotCompressError, RefusedBeforeError, UserError
+from accerl.errors import CannotCompressError, DivergedError, RefusedBeforeError, UserError
 from accerl.networks.graph_policy import Policy
 from accerl.networks.observation import ObservationSpec
 from accerl.spec import IDENTITY, CompressionSpec, StudentKey
@@ -176,9 +181,11 @@ class Compressor:
             version: learner updates of `policy`.
 
         Raises:
-            UserError: no state was recorded yet, or the weights are not finite.
+            UserError: no state was recorded yet.
+            DivergedError: the learner's weights are not finite.
             CannotCompressError: the network cannot be compressed so; `RefusedBeforeError`: that was
                 found before.
+            StudentDivergedError: those of its student are not.
             EngineMismatchError: the engine acts unlike its network.
         """
         self.last_build_updates = 0  # of a build that fails too
@@ -186,7 +193,7 @@ class Compressor:
             raise RefusedBeforeError(why)
         try:
             return self._build(spec, policy, version)
-        except EngineMismatchError:
+        except (EngineMismatchError, StudentDivergedError):
             raise  # other weights may be acted with
         except CannotCompressError as error:
             self._refused[spec] = str(error)
@@ -213,7 +220,15 @@ class Compressor:
             own_links=self.links,
         )
         state = CompressionState(policy=policy, net=net, observations=self.states, version=version)
-        state = chain.run(state)
+        try:
+            state = chain.run(state)
+        except DivergedError as error:
+            if key is None:
+                raise
+            raise StudentDivergedError(
+                f"{spec.label}: distilling has made its weights NaN or infinite; lower "
+                "compression.distill_learning_rate"
+            ) from error
         if spec not in self._checked:
             check_engine(state.result, state.exact_net, spread(self.states))
             if self._filled >= min(CALIBRATION_STATES, len(self._calibration)):
@@ -266,12 +281,14 @@ class Compressor:
     def fallback(self, policy: Policy, version: int) -> Artifact:
         """Compress `policy` as was last done with success, in place of what failed its check.
 
-        If nothing was yet, that is the policy itself, in plain torch where its engine fails too.
+        Where nothing was yet, or that fails too, the policy itself acts, in plain torch if need be.
         """
-        try:
-            return self.build(self._last_good or IDENTITY, policy, version)
-        except CannotCompressError:
-            return self.build(CompressionSpec(graph="eager"), policy, version)
+        for spec in (self._last_good or IDENTITY, IDENTITY):
+            try:
+                return self.build(spec, policy, version)
+            except CannotCompressError:
+                continue
+        return self.build(CompressionSpec(graph="eager"), policy, version)
 
     def take_students(self, students: Iterable[Mapping[str, Any]]) -> None:
         """Act from now on with students that another process distils, see `StudentPool.send`."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from accerl.errors import UserError
+from accerl.errors import DivergedError
 from accerl.networks.policy_net import PolicyNet
 
 
@@ -79,11 +79,11 @@ def refuse_diverged(name: str, *tensors: Tensor) -> None:
     """Refuse values that are not numbers.
 
     Raises:
-        UserError: a value is NaN or infinite: training has diverged.
+        DivergedError: a value is NaN or infinite: training has diverged.
     """
     # A sum is NaN or infinite as soon as one term is, and is much cheaper than isfinite().all().
     if not all(bool(torch.isfinite(tensor.sum())) for tensor in tensors):
-        raise UserError(
+        raise DivergedError(
             f"compress: {name} holds NaN or infinite weights, so training has diverged; "
             f"lower the learning rate or clip gradients"
         )

@@ -184,7 +184,7 @@ class Distillation:
             key = self.key or StudentKey(student_name(self.student), state.sparsity)
             return replace(state, net=net, student=key.student, sparsity=key.sparsity)
         trainer = StudentTrainer(
-            copy.deepcopy(state.net),  # the learner's own policy must not move
+            copy.deepcopy(state.net).requires_grad_(True),  # the learner's own must not move
             state.policy,
             DistillMethod(
                 batch=len(state.observations),

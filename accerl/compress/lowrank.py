@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from accerl.compress.layers import refuse_diverged
 from accerl.errors import CannotCompressError, first_line, require, require_fields
 from accerl.networks.graph_policy import (
     GraphPolicy,
@@ -30,6 +31,8 @@ from accerl.networks.structure import describe
 OVERSAMPLING = 8
 POWER_ITERATIONS = 2
 TUCKER_ITERATIONS = 2
+RANK_STEP = 8
+"""of ranks that follow from the weights"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +45,8 @@ class LowRankMethod:
 
     energy: float = 1.0
     """share of a layer's squared weights that its factors must hold: fewer singular values than
-    the rank allows are kept where fewer hold as much; 1 keeps as many as the rank says"""
+    the rank allows are kept, in steps of `RANK_STEP`, where fewer hold as much; 1 keeps as many as
+    the rank says"""
     convolutions: bool = False
     """whether convolutions behind the first are factorised too (the first one reads pixels, from
     so few channels that there is nothing to gain)"""
@@ -126,7 +130,9 @@ class Factoriser:
                 layers = self._thin_linear(str(index), module)
             elif isinstance(module, nn.Conv2d):
                 if self.method.convolutions and index > 0:
-                    layers = _thin_convolution(module, self.rank, self.method.energy, size)
+                    layers = _thin_convolution(
+                        str(index), module, self.rank, self.method.energy, size
+                    )
                 size = tuple(conv_spec(module).side(side) for side in size)
             modules += layers
         copied.body = nn.Sequential(*modules)
@@ -142,7 +148,7 @@ class Factoriser:
             if isinstance(layer, nn.Linear) and type_before_parametrizations(layer) is nn.Linear:
                 thin = self._thin_linear(name, layer)
             elif self.method.convolutions and name in seen and name != first and _is_plain(layer):
-                thin = _thin_convolution(layer, self.rank, self.method.energy, seen[name])
+                thin = _thin_convolution(name, layer, self.rank, self.method.energy, seen[name])
             if len(thin) > 1:
                 net.set_submodule(name, nn.Sequential(*thin))
         net.scripts = self._scripts.setdefault(str(describe(net)["sizes"]), Scripts())
@@ -162,6 +168,7 @@ class Factoriser:
         if kept is None:
             return [layer]
         weight = layer.weight.detach().float()
+        refuse_diverged(f"layer {name}", weight)
         u, s, v = truncated_svd(weight, kept, start=self._bases.get(name))
         self._bases[name] = v
         kept = _enough(s, weight, self.method.energy)
@@ -219,17 +226,19 @@ def _is_plain(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
 
 
 def _thin_convolution(
-    layer: nn.Conv2d, rank: float, energy: float, size: tuple[int, ...]
+    name: str, layer: nn.Conv2d, rank: float, energy: float, size: tuple[int, ...]
 ) -> list[nn.Module]:
     """Return the three layers that replace `layer`, the last one with its bias.
 
     Args:
+        name: of the layer, for errors.
         layer: a convolution.
         rank: fraction of its input and output channels kept.
         energy: share of the squared weights that must be kept on either side.
         size: height and width of its input.
     """
     weight = layer.weight.detach().float()
+    refuse_diverged(f"layer {name}", weight)
     outputs, inputs, kernel, _ = weight.shape
     wide = (max(1, round(outputs * rank)), max(1, round(inputs * rank)))
     out_basis, s = _leading(weight.flatten(1), wide[0])
@@ -270,11 +279,16 @@ def _leading(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _enough(singular: Tensor, weight: Tensor, energy: float) -> int:
-    """Return how many leading singular values hold `energy` of the squared weights, or all."""
+    """Return how many leading singular values hold `energy` of the squared weights, or all.
+
+    It is a multiple of `RANK_STEP`: a rank that followed the weights from one publication to the
+    next would have the engine traced anew for each, and torch keeps what it has traced.
+    """
     if energy >= 1.0:
         return len(singular)
     held = singular.square().cumsum(0) >= energy * weight.square().sum()
-    return int(held.int().argmax()) + 1 if bool(held.any()) else len(singular)
+    enough = int(held.int().argmax()) + 1 if bool(held.any()) else len(singular)
+    return min(math.ceil(enough / RANK_STEP) * RANK_STEP, len(singular))
 
 
 def truncated_svd(

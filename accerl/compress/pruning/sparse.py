@@ -76,6 +76,8 @@ class SparseTopology:
             weight = layer.weight
             if not weight.requires_grad:  # what is frozen would lose its weights for good
                 continue
+            if any(weight is other for other in self._weights):  # two layers share it, and its mask
+                continue
             if is_parametrized(layer, "weight"):
                 raise UserError(
                     f"sparse: the weights of {name!r} are parametrised (spectral norm, say) and "

@@ -84,9 +84,12 @@ class RangeTracker:
     def forget(self) -> None:
         """Begin anew: a moving average of a network that has moved on is nobody's range.
 
-        Ranges of minmax stay: they grow at once.
+        Ranges of minmax stay, for they grow at once, but count as those of no state: the few that
+        refresh them would show too little of it.
         """
-        if self.method.name != "minmax":
+        if self.method.name == "minmax":
+            self.seen_states = 0
+        else:
             self.load_state_dict(RangeTracker(self.method).state_dict())
 
     def measure(self, net: PolicyNet, obs: np.ndarray) -> ActivationRanges:

@@ -212,6 +212,15 @@ def test_a_module_of_the_user_s_stays_as_it_is() -> None:
     assert not any(part._forward_hooks for part in module.modules())
 
 
+def test_a_copy_of_a_frozen_network_can_be_distilled() -> None:
+    net = make().requires_grad_(False)
+    chain = CompressorChain([Pruning(net, 0.5), Distillation(net, updates=2), Eager()])
+    assert chain.compress(net, observations=states()).spec.sparsity == 0.5
+    copied = CompressorChain([Distillation(net, updates=2), Eager()])
+    copied.compress(net, observations=states())
+    assert not any(weight.requires_grad for weight in net.parameters())
+
+
 def test_a_student_must_be_given() -> None:
     with pytest.raises(UserError, match="needs a distilled net3"):
         CompressorChain.from_spec(CompressionSpec(student="net3"))

@@ -206,15 +206,23 @@ def test_ranges_are_refreshed_by_few_states_once_enough_were_measured() -> None:
 
 
 @pytest.mark.parametrize(("ranges", "kept"), [("minmax", True), ("percentile", False)])
-def test_averages_of_a_network_that_has_moved_on_are_forgotten(ranges: str, kept: bool) -> None:
+def test_what_comes_back_is_calibrated_on_all_states(ranges: str, kept: bool) -> None:
+    """Averages of a network that has moved on are forgotten; ranges of minmax grow from theirs."""
     learner, compressor = make_learner(), make_compressor(quantise_ranges=ranges)
     compressor.observe(states())
-    compressor.build(INT8, learner, 0)
-    for version in (1, 2, 3):  # without compression meanwhile
-        compressor.build(CompressionSpec(), learner, version)
-    compressor.build(INT8, learner, 4)
+    for version in (0, 1):
+        compressor.build(INT8, learner, version)
     (memory,) = compressor._memories.values()
-    assert (memory.tracker.seen_states > 48) == kept
+    assert memory.tracker.seen_states > 48
+    before = memory.tracker._layers[0][1]
+    for version in (2, 3, 4):  # without compression meanwhile
+        compressor.build(CompressionSpec(), learner, version)
+    with torch.no_grad():
+        next(learner.body.parameters()).mul_(0.01)
+    compressor.build(INT8, learner, 5)
+    (memory,) = compressor._memories.values()
+    assert memory.tracker.seen_states == 48
+    assert (memory.tracker._layers[0][1] > 0.5 * before) == kept
 
 
 def test_kl_to_an_exact_copy_is_zero() -> None:

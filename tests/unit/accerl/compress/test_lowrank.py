@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torch.nn.utils.parametrize import remove_parametrizations
 
 from accerl.compress.layers import body_layers
 from accerl.compress.lowrank import (
+    RANK_STEP,
     Factoriser,
     LowRankMethod,
     factorise,
@@ -123,11 +126,11 @@ def test_energy_keeps_no_more_than_it_needs() -> None:
         u, _, v = torch.linalg.svd(layer.weight)
         layer.weight.copy_(u @ torch.diag(0.5 ** torch.arange(128.0)) @ v)
     widths = []
-    for energy in (0.7, 0.99, 1.0):
+    for energy in (0.7, 1.0 - 1e-5, 1.0):
         thin = factorise(net, 0.25, LowRankMethod(energy=energy))
         widths.append(body_layers(thin)[2].module.weight.shape[0])
-    # The squares are quarters: one holds 0.75 of all, four hold 0.996.
-    assert widths == [1, 4, 32]
+    # The squares are quarters: one holds 0.75 of all, nine all but 4e-6. Ranks go by steps.
+    assert widths == [RANK_STEP, 2 * RANK_STEP, 32]
 
 
 def test_a_network_that_moved_little_is_factorised_from_where_it_was() -> None:
@@ -153,6 +156,15 @@ def test_a_saved_factoriser_goes_on_bit_by_bit() -> None:
     assert not all(
         torch.equal(a, b) for a, b in zip(one.parameters(), fresh.parameters(), strict=True)
     )
+
+
+@pytest.mark.parametrize("method", [LowRankMethod(), TUCKER])
+def test_weights_that_are_not_finite_are_named(method: LowRankMethod) -> None:
+    net = make("net1", PIXELS)
+    with torch.no_grad():
+        body_layers(net)[1 if method.convolutions else -1].module.weight.fill_(math.nan)
+    with pytest.raises(UserError, match="holds NaN or infinite weights, so training has diverged"):
+        factorise(net, 0.5, method)
 
 
 @pytest.mark.parametrize("energy", [0.0, 1.5, float("nan")])

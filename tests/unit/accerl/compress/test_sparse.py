@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 from accerl.acting.rollout import Rollout, RolloutShape
@@ -41,6 +42,20 @@ PIXELS = ObservationSpec((4, 84, 84), "uint8")
 RIGL = TopologyConfig(update_every=2, sparsity=0.8)
 # Layers of the paper's Original.
 SHAPES = [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3), (2048, 3136)]
+
+
+class Tied(nn.Module):
+    """Two hidden layers with one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.second.weight = self.first.weight
+        self.policy, self.value = nn.Linear(8, 3), nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = torch.relu(self.second(torch.relu(self.first(x))))
+        return self.policy(x), self.value(x)
 
 
 def make(observation: ObservationSpec = VECTOR, seed: int = 0) -> PolicyNet:
@@ -210,6 +225,16 @@ def test_frozen_layers_keep_their_weights() -> None:
     assert torch.equal(first.weight, before)
     assert int(topology.masks[0].sum()) == int(mask.sum())
     assert not second.weight[~topology.masks[0]].any()
+
+
+def test_layers_that_share_a_weight_share_its_mask() -> None:
+    net = GraphPolicy(Tied(), VECTOR)
+    topology = SparseTopology(net, replace(RIGL, sparsity=0.5, density="uniform"), generator())
+    weight = net.get_parameter("module.first.weight")
+    assert net.get_parameter("module.second.weight") is weight
+    assert len(topology.masks) == 1
+    assert float((weight == 0.0).float().mean()) == pytest.approx(0.5, abs=0.01)
+    assert topology.sparsity() == pytest.approx(0.5, abs=0.01)
 
 
 def test_a_network_without_weights_to_mask_is_refused() -> None:

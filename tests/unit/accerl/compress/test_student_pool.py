@@ -278,7 +278,8 @@ def test_what_another_process_trains_is_warmed_up_when_it_has_rested() -> None:
 @pytest.mark.parametrize("updates", [1, 4])
 def test_after_a_rest_a_student_is_warmed_up_towards_the_learner_as_it_is_now(updates: int) -> None:
     """However few updates it had since its teacher was last copied."""
-    pool, key, source = make_pool(distill_warmup_updates=20), PRUNED, FixedStates(states())
+    pool = make_pool(distill_warmup_updates=20, distill_sync_every=10)
+    key, source, now = PRUNED, FixedStates(states()), make_learner(1)
     for version in (1, 2):
         pool.warm_up_updates(key, version)
         pool.network(key, make_learner(), states())
@@ -286,5 +287,7 @@ def test_after_a_rest_a_student_is_warmed_up_towards_the_learner_as_it_is_now(up
     for version in (3, 4, 5):
         pool.warm_up_updates(None, version)
     warm_up = pool.warm_up_updates(key, 1000)
-    pool.train(key, make_learner(1), source, warm_up, 1000, states())
+    pool.train(key, now, source, warm_up, 1000, states())
     assert (warm_up, pool.trainer(key).followed) == (20, 1000)
+    teacher = pool.trainer(key).state_dict()["teacher"]
+    assert all(torch.equal(teacher[name], weight) for name, weight in now.state_dict().items())

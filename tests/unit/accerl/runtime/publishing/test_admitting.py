@@ -17,7 +17,7 @@ from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig
 from accerl.compress.distillation import beginnings
 from accerl.compress.distillation.state_ring import StateRing
-from accerl.errors import CannotCompressError
+from accerl.errors import CannotCompressError, DivergedError
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet, make_policy
 from accerl.runtime.interval import IntervalRecorder
@@ -277,6 +277,24 @@ def test_an_engine_that_fails_while_it_is_compared_is_reported_and_replaced(
     assert made.delivery.waiting == {}
 
 
+def test_a_student_that_has_diverged_is_replaced_and_its_setting_named() -> None:
+    room = Room(WITHOUT_ADMISSION)
+    room.ask((NET3, 1.0))
+    assert held(room.publish()) == {NET3: 1.0}
+    assert NET3.student_key is not None
+    net = room.compressor.pool.trainer(NET3.student_key).net
+    with torch.no_grad():
+        next(net.parameters()).fill_(torch.nan)
+    made = room.publish(2)
+    assert held(made) == {IDENTITY: 1.0}
+    cause = "distilling has made its weights NaN or infinite; lower compression.distill_lear"
+    assert cause in made.delivery.rejected[NET3]
+    with torch.no_grad():  # the learner's own come from it, and end the run
+        next(room.policy.parameters()).fill_(torch.nan)
+    with pytest.raises(DivergedError, match="lower the learning rate"):
+        room.publish(3)
+
+
 def test_a_student_whose_engine_failed_once_is_distilled_again_when_one_passes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -341,6 +359,19 @@ def test_what_cannot_be_built_later_is_replaced_and_the_strategy_hears_of_it(
     assert event.label == PRUNED.label
     assert "cannot be pruned" in event.cause
     assert room.orders.in_use == (INT8,)
+    assert len(TRIED) == 1
+
+
+def test_a_shadow_that_cannot_be_built_is_charged_once(refused: None) -> None:
+    room = Room(WITHOUT_ADMISSION)
+    room.orders.request(replace(Decision.of(INT8), shadow=PRUNED))
+    order = room.orders.order(1)
+    made = make_publication(room.compressor, KLProbe(), room.policy, order)
+    room.orders.book(made.delivery, room.recorder)
+    room.play()
+    attempts = [try_shadow(room.compressor, room.policy, order)[1] for _ in range(2)]
+    assert [each.built for each in attempts] == [(PRUNED,), ()]
+    assert [each.warmup_states for each in attempts] == [0, 0]
     assert len(TRIED) == 1
 
 
