@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 from accerl.runtime.run import IntervalReport
@@ -36,5 +37,5 @@ class Score:
         if report.learner_return is not None and not self._of_actors:
             self.value = report.learner_return
         elif len(self._returns) == SCORED_EPISODES:
-            self.value = sum(self._returns) / SCORED_EPISODES
+            self.value = math.fsum(self._returns) / SCORED_EPISODES
         return self.value

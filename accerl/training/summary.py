@@ -234,5 +234,5 @@ def _returns(reports: Sequence[IntervalReport]) -> tuple[float | None, float | N
         return None, None
     many = min(SCORED_EPISODES, len(episodes))
     windows = [episodes[i - many : i] for i in range(many, len(episodes) + 1)]
-    means = [sum(window) / len(window) for window in windows]
+    means = [math.fsum(window) / len(window) for window in windows]
     return means[-1], max(means)

@@ -11,7 +11,7 @@ from typing import Any
 from analysis.records.load import RunRecord
 
 EPISODES = 20
-"""episodes in the running mean, as the paper's comparisons use"""
+"""in the running mean, as the paper's comparisons use, and `accerl.training.score`"""
 LEVELS = (0.25, 0.5, 0.75, 0.9)
 """default levels, as shares of the way from the first point of all runs to the best one"""
 POINTS = 120
@@ -33,9 +33,9 @@ def is_measured(run: RunRecord) -> bool:
 
 
 def score_curve(run: RunRecord) -> list[Point]:
-    """Return J where it was measured; else the mean raw score of the last `EPISODES` episodes.
+    """Return J where it was measured; else the mean raw score of the last episodes.
 
-    The mean starts once that many episodes have ended; they were acted by the compressed policy.
+    The mean starts once `EPISODES` have ended; they were acted by the compressed policy.
     """
     points = []
     latest: deque[float] = deque(maxlen=EPISODES)
@@ -50,9 +50,37 @@ def score_curve(run: RunRecord) -> list[Point]:
     return points
 
 
+def reached(
+    points: Sequence[float], scores: Sequence[float | None], score: float
+) -> tuple[float, bool]:
+    """Return where a curve first reaches a score, and whether it does; else its last point.
+
+    Args:
+        points: env steps or seconds [K].
+        scores: [K]; between two of them the curve is a straight line.
+        score: to reach.
+    """
+    before: tuple[float, float] | None = None
+    for point, value in zip(points, scores, strict=True):
+        if value is None:
+            continue
+        if value >= score:
+            if before is None:
+                return float(point), True
+            share = (score - before[1]) / (value - before[1])
+            return float(before[0] + share * (point - before[0])), True
+        before = float(point), value
+    return float(points[-1]), False
+
+
 def first_reached(curve: Sequence[Point], level: float) -> Point | None:
-    """Return the first point at or above `level`; None if there is none."""
-    return next((point for point in curve if point.score >= level), None)
+    """Return where `curve` first reaches `level`; None if it never does."""
+    if not curve:
+        return None
+    scores = [point.score for point in curve]
+    seconds, is_reached = reached([point.seconds for point in curve], scores, level)
+    env_steps, _ = reached([point.env_steps for point in curve], scores, level)
+    return Point(seconds, round(env_steps), level) if is_reached else None
 
 
 def default_levels(curves: Sequence[Sequence[Point]]) -> list[float]:

@@ -54,7 +54,8 @@ def run_sections(
             "Returns are raw game scores of the learner's full-precision policy, measured off the "
             "clock, or where it was not measured the mean of the last 20 episodes of the actors. "
             "The best return is then that of any 20 episodes in a row; curves and times to scores "
-            "look at the last 20 when an interval ends, so the best of a curve may be lower.",
+            "look at the last 20 when an interval ends, so the best of a curve may be lower. "
+            "Between two points a curve is a straight line.",
             "small",
         ),
     ]

@@ -127,29 +127,6 @@ def _mean(values: Mapping[CompressionSpec, float]) -> float | None:
     return sum(values.values()) / len(values) if values else None
 
 
-def reached(
-    points: Sequence[float], scores: Sequence[float | None], score: float
-) -> tuple[float, bool]:
-    """Return where a curve first reaches a score, and whether it does; else its last point.
-
-    Args:
-        points: env steps or seconds [K].
-        scores: [K]; between two of them the curve is a straight line.
-        score: to reach.
-    """
-    before: tuple[float, float] | None = None
-    for point, value in zip(points, scores, strict=True):
-        if value is None:
-            continue
-        if value >= score:
-            if before is None:
-                return float(point), True
-            share = (score - before[1]) / (value - before[1])
-            return float(before[0] + share * (point - before[0])), True
-        before = float(point), value
-    return float(points[-1]), False
-
-
 Pair = tuple[tuple[float, bool], tuple[float, bool]]
 """what `reached` returned of a run, and of the baseline's"""
 

@@ -10,7 +10,8 @@ import numpy as np
 from rich.table import Table
 
 from accerl.presets import load_preset
-from studies.learning.curve import LearningCurve, Ratios, reached
+from analysis.comparison.scores import reached
+from studies.learning.curve import LearningCurve, Ratios
 from studies.learning.interval import mean_interval
 from studies.papers.figure import LEARNER, Curves, Panel, PaperFigure
 from studies.papers.verdict import end_score, target_of

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import binomtest
 
+from analysis.comparison.scores import reached
 from analysis.comparison.stats import finite_or_none
-from studies.learning.curve import LearningCurve, Pair, Ratios, reached
+from studies.learning.curve import LearningCurve, Pair, Ratios
 from studies.learning.interval import mean_over_games
 from studies.papers.targets import fixed_by, target_score
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from studies.learning.curve import LearningCurve, Ratios, reached
+from analysis.comparison.scores import reached
+from studies.learning.curve import LearningCurve, Ratios
 from studies.learning.interval import mean_interval
 from studies.students.plan import Case
 

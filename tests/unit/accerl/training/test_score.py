@@ -80,3 +80,11 @@ def test_a_score_out_of_reach_changes_nothing_but_the_hash() -> None:
 def test_a_score_must_be_a_number(goal: float) -> None:
     with pytest.raises(UserError, match="--until-score must be finite"):
         config(goal)
+
+
+@pytest.mark.parametrize("best", [0.1, 0.3, 0.7, 2.3, -0.1])
+def test_a_game_that_is_solved_reaches_its_best_score(best: float) -> None:
+    """Twenty times such a number, added up one by one, is less than twenty times the number."""
+    score = Score(best)
+    score.update(played([best] * SCORED_EPISODES))
+    assert (score.value, score.is_reached) == (best, True)

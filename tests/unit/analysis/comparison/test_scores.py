@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from accerl.spec import IDENTITY, Decision
+from accerl.training.score import SCORED_EPISODES
 from analysis.comparison.scores import (
     EPISODES,
     POINTS,
@@ -42,7 +43,7 @@ def test_without_j_the_curve_is_the_mean_of_the_last_episodes(tmp_path: Path) ->
     run = run_of(tmp_path / "run", [ten, ten, (30.0,), ()])
     curve = score_curve(run)
     assert len(curve) == 3  # nothing is said before so many episodes have ended
-    assert EPISODES == 20
+    assert EPISODES == SCORED_EPISODES == 20
     assert [point.score for point in curve] == pytest.approx([4.5, 6.0, 6.0])
     assert curve[0].seconds == run.reports[1].total_seconds
     assert curve[0].env_steps == run.reports[1].total_env_steps
@@ -57,14 +58,18 @@ def test_with_j_the_curve_is_j(tmp_path: Path) -> None:
 def test_levels_are_reached_once_or_never(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", [(0.0,) * 20, (10.0,) * 20, (4.0,) * 20])
     curve = score_curve(run)
-    reached = first_reached(curve, 10.0)
-    assert reached is not None
-    assert reached.seconds == run.reports[1].total_seconds
+    whole, half = first_reached(curve, 10.0), first_reached(curve, 5.0)
+    assert whole is not None
+    assert half is not None
+    first, second = run.reports[:2]
+    assert (whole.seconds, whole.env_steps) == (second.total_seconds, second.total_env_steps)
+    assert half.seconds == pytest.approx((first.total_seconds + second.total_seconds) / 2)
+    assert half.env_steps == (first.total_env_steps + second.total_env_steps) / 2
     assert first_reached(curve, 10.1) is None
     table = score_table({"mine": run}, [5.0, 11.0])
     ((label, five, eleven, best),) = table.rows
     assert label.text == "mine"
-    assert five.value == run.reports[1].total_seconds
+    assert five.value == half.seconds
     assert eleven.value is None
     assert best.value == 10.0
     chosen = score_table({"mine": run}).columns

@@ -15,9 +15,10 @@ from accerl.runtime.latency.families import FAMILIES
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.saved_policy import evaluate_checkpoint
+from analysis.comparison.scores import reached
 from analysis.figures.studies.students import learning_figures
 from analysis.figures.theme import render_svg
-from studies.learning.curve import LearningCurve, Ratios, reached
+from studies.learning.curve import LearningCurve, Ratios
 from studies.learning.job import EPISODES, INTERVALS, LearningJob
 from studies.options import StudyOptions
 from studies.students.fleet import ASSUMED, fleet_worth
