@@ -19,11 +19,12 @@ class KLIndicator:
     the logits that the engines produced; `kl_is_new` is 0 where the interval measured none of them,
     and these are the last ones. Two things make it up, which are measured apart on sampled states:
     compression (the learner against what was published of the same weights) and staleness (the
-    learner against its own weights one publication earlier). While what was decided waits to
-    be admitted, `waiting_kl_nats` is the KL of its main spec; NaN where that does not wait, or is
-    not known yet. `mix_kl_nats` is the total over what the first spec of a decision acted; NaN
-    where that acted nothing. `compression_kl_is_new` is 1 where the interval measured anything that
-    acted, 0 where `compression_kl_nats` is what was known before, of whatever acted then.
+    learner against its own weights one publication earlier). While what was decided waits to be
+    admitted, `waiting_kl_nats` is the KL of its main spec; NaN where that does not wait, or is not
+    known yet. `waits` is 1 where it waits, known or not. `mix_kl_nats` is the total over what the
+    first spec of a decision acted; NaN where that acted nothing. `compression_kl_is_new` is 1 where
+    the interval measured anything that acted, 0 where `compression_kl_nats` is what was known
+    before, of whatever acted then.
     """
 
     names = (
@@ -33,6 +34,7 @@ class KLIndicator:
         "kl_is_new",
         "mix_kl_nats",
         "waiting_kl_nats",
+        "waits",
         "compression_kl_is_new",
         *_REMEMBERED,
     )
@@ -70,6 +72,7 @@ class KLIndicator:
             "kl_is_new": float(bool(report.acted_kl_nats)),
             "mix_kl_nats": report.acted_kl_nats.get(first, math.nan),
             "waiting_kl_nats": math.nan if waiting is None else waiting,
+            "waits": float(report.decision.main in waits),
             "compression_kl_is_new": float(is_new),
             **known,
         }

@@ -22,10 +22,11 @@ class StageIndicator:
 
     The paper asks "how to judge which stage the training is in" and leaves it open. Here returns
     *rise* when the slope of recent episodes is `RISE_T` standard errors above zero and gains at
-    least `RISE_SHARE` of their range within the window; they *rest* when it is below `REST_T` or
-    gains less than `REST_SHARE`. `RISING` such intervals in a row lead to improving, from either
-    side; `RESTING` in a row lead from improving to convergence. Between the two bounds, and while
-    too few episodes have ended, the stage stays what it is. Exploration ends once.
+    least `RISE_SHARE` of their range within the window; they *rest* when it is less than `REST_T`
+    from zero, or moves less than `REST_SHARE`, upwards or down: a collapse is no convergence.
+    `RISING` such intervals in a row lead to improving, from either side; `RESTING` in a row lead
+    from improving to convergence. Between the two bounds, and while too few episodes have ended,
+    the stage stays what it is. Exploration ends once.
 
     Needs the values of `SlopeIndicator`, which must come before it.
     """
@@ -47,7 +48,7 @@ class StageIndicator:
         # An interval in which no episode ended repeats the last trend, and is no further evidence.
         if report.episode_returns and not math.isnan(slope_t):
             rises = slope_t >= self.RISE_T and share >= self.RISE_SHARE
-            rests = slope_t < self.REST_T or share < self.REST_SHARE
+            rests = abs(slope_t) < self.REST_T or abs(share) < self.REST_SHARE
             self._rising = self._rising + 1 if rises else 0
             self._resting = self._resting + 1 if rests else 0
             if self._rising >= self.RISING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,6 +89,7 @@ def make_report(
     totals: tuple[float, float, float],
     skill: float,
     kl: Mapping[CompressionSpec, float],
+    served: Collection[CompressionSpec],
     shadow: Mapping[CompressionSpec, float],
     waiting: Mapping[CompressionSpec, float | None],
     decision: Decision,
@@ -107,7 +108,8 @@ def make_report(
         total_seconds: the clock at its end.
         totals: env steps, learner updates and publications at its end.
         skill: of the learner.
-        kl: of compression by spec, nats.
+        kl: of compression by spec, nats, of what acted too.
+        served: specs that act at its end.
         shadow: the same of what does not act.
         waiting: by spec that was asked for and is not admitted, see `IntervalReport`.
         decision: in effect.
@@ -122,6 +124,7 @@ def make_report(
     acted = skill * math.exp(-sums.kl / weight)
     played = noise[4:] if env_steps else ()
     spread = _spread(game, acted)
+    compared = {spec: kl[spec] for spec in (*served, *waiting)}
     return IntervalReport(
         index=index,
         seconds=seconds,
@@ -157,7 +160,7 @@ def make_report(
             spec: None if nats is None else nats * shown for spec, nats in waiting.items()
         },
         takeovers=tuple(sums.takeovers),
-        **(_compared(game, sums, kl, shown) if publications else {}),
+        **(_compared(game, sums, compared, shown) if publications else {}),
     )
 
 
@@ -168,7 +171,7 @@ def _acted_kl(
     shown: float,
 ) -> dict[CompressionSpec, float]:
     """Return KL(learner || actor) by what acted: of compression, `kl`, and of staleness."""
-    return {spec: (kl.get(spec, 0.0) + stale) * shown for spec in acted}
+    return {spec: (kl[spec] + stale) * shown for spec in acted}
 
 
 def _compared(
@@ -179,7 +182,7 @@ def _compared(
     Args:
         game: that is played.
         sums: of the interval.
-        kl: of compression by spec, nats.
+        kl: of compression by spec that was published, nats.
         shown: factor of what is measured, by chance.
     """
     measured = {spec: nats * shown for spec, nats in kl.items()}

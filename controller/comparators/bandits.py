@@ -51,7 +51,7 @@ class _Bandit(RunLearner):
         object.__setattr__(self, "_grid", grid)
 
     def weights(self, ages: np.ndarray) -> np.ndarray:
-        """Return the weights of credits, in [0, 1], after so many later ones."""
+        """Return the weights of credits, in [0, 1], after so many later stretches."""
         raise NotImplementedError
 
     def scores(self, means: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -68,7 +68,9 @@ class _Bandit(RunLearner):
         self, features: Features, credits: Sequence[Credit], rng: np.random.Generator
     ) -> CompressionSpec:
         """See `RunLearner.choose`."""
-        ages = np.arange(len(credits))[::-1]
+        # A switch leaves two credits of one stretch: no more evidence than the one of a rest.
+        stretches = np.array([credit.stretch for credit in credits], dtype=int)
+        ages = stretches.max(initial=0) - stretches
         weights = self.weights(ages) * np.array([credit.share for credit in credits])
         recent = [credits[place] for place in np.flatnonzero(weights).tolist()]
         weights = weights[weights > 0.0]
@@ -153,10 +155,10 @@ def _grid(name: str, specs: Sequence[CompressionSpec]) -> ActionSpace:
 
 @dataclass(frozen=True)
 class SlidingWindowUCB(_Bandit):
-    """Upper confidence bounds over the last `window` credits (Garivier & Moulines, 2011).
+    """Upper confidence bounds over the last `window` stretches (Garivier & Moulines, 2011).
 
-    score = mean + exploration * sqrt(ln N / n) with n of the window's N credits; an arm that is
-    not in the window comes first. Counts leave the window with their credits.
+    score = mean + exploration * sqrt(ln N / n) with n of the window's N stretches; an arm that is
+    not in the window comes first. Each credit counts as its share of a stretch.
 
     Raises:
         UserError: a parameter lies outside what is allowed.
@@ -164,7 +166,7 @@ class SlidingWindowUCB(_Bandit):
 
     name: ClassVar[str] = "sw-ucb"
     window: int = 30
-    """credits that are remembered; with fewer than there are arms, it only cycles through them"""
+    """stretches that are remembered; with fewer than there are arms, it only cycles through them"""
     exploration: float = 0.7
     """weight of the bound, in standard deviations of the remembered gains"""
 
@@ -205,9 +207,9 @@ class ThompsonBandit(_Bandit):
     """Draws each arm's mean from its posterior and takes the highest (discounted Gaussian).
 
     Standardised gains have the arm's mean, with prior N(0, prior^2), and a standard deviation of
-    `noise`. Credits count discount^age: with n of them, counted so, about their mean m, and
-    k = (noise / prior)^2, the posterior is N(n m / (n + k), noise^2 / (n + k)). An arm that is not
-    tried drifts back to the prior, so that it will be.
+    `noise`. Credits count their share of a stretch times discount^age: with n of them, counted so,
+    about their mean m, and k = (noise / prior)^2, the posterior is N(n m / (n + k),
+    noise^2 / (n + k)). An arm that is not tried drifts back to the prior, so that it will be.
 
     Raises:
         UserError: a parameter lies outside what is allowed.
@@ -215,7 +217,7 @@ class ThompsonBandit(_Bandit):
 
     name: ClassVar[str] = "thompson"
     discount: float = 0.95
-    """factor on the weight of a credit after each later one, in (0, 1]; 1 never forgets"""
+    """factor on the weight of a credit after each later stretch, in (0, 1]; 1 never forgets"""
     noise: float = 1.0
     """standard deviation of one credit, in standard deviations of all that are remembered"""
     prior: float = 1.0

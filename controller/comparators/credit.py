@@ -48,6 +48,8 @@ class Credit:
     """of the horizon, at the beginning of the stretch"""
     return_level: float
     """of the actors' return on its own range, at the beginning of the stretch"""
+    stretch: int = 0
+    """which of the run's stretches it is of"""
 
 
 class CreditAssignment:
@@ -70,6 +72,7 @@ class CreditAssignment:
         self._last: CompressionSpec | None = None
         self._acted_seconds: defaultdict[CompressionSpec | None, float] = defaultdict(float)
         self._opened: Raw | None = None
+        self._stretches = 0
         self._measure = ""
         """name of the return that opened the present stretch"""
 
@@ -93,7 +96,7 @@ class CreditAssignment:
         """Add an interval's seconds to whatever acted in it."""
         acting = self._acting(raw)
         share = 1.0 if math.isnan(raw["served_share"]) else raw["served_share"]
-        if not math.isnan(raw["waiting_kl_nats"]):  # what acts is there on its behalf
+        if raw["waits"]:  # what acts is there on its behalf
             share = 1.0
         self._acted_seconds[acting] += share * seconds
         self._acted_seconds[self._last] += (1.0 - share) * seconds
@@ -113,6 +116,7 @@ class CreditAssignment:
         if not seconds > 0.0:
             return []
         gained = raw[self._measure] - opened[self._measure]
+        self._stretches += 1
         return [
             Credit(
                 spec=spec,
@@ -120,6 +124,7 @@ class CreditAssignment:
                 share=acted_seconds / seconds,
                 time_fraction=opened["time_fraction"],
                 return_level=opened["return_level"],
+                stretch=self._stretches,
             )
             for spec, acted_seconds in self._acted_seconds.items()
             if spec is not None and acted_seconds > 0.0

@@ -92,7 +92,7 @@ def main(games: list[str]) -> None:
         for game in games:
             if game not in ENV_STEPS:
                 hint = did_you_mean(game, list(ENV_STEPS))
-                raise UserError(f"game {game!r} is in no split; {hint}")
+                raise UserError(f"game {game!r} is not one that studies have references of; {hint}")
         for game in games or ENV_STEPS:
             reference, by_seed = reference_return(game)
             entry = {

@@ -164,9 +164,14 @@ def tuned_for_all(study: Study, name: str, static: CompressionSpec | None = None
 
 
 def tuned_per_instance(
-    study: Study, names: Sequence[str]
+    study: Study, names: Sequence[str], statics: Mapping[str, CompressionSpec]
 ) -> tuple[dict[str, tuple[str, Tuned]], int, int]:
     """Tune every named strategy on each instance by itself.
+
+    Args:
+        study: the contest.
+        names: of the strategies.
+        statics: the best static spec of each instance, if known, which rules try first.
 
     Returns:
         the best of them by instance, how many inner runs were spent on all, and how many more on
@@ -192,6 +197,7 @@ def tuned_per_instance(
                     storage=study.storage,
                     costs=study.costs,
                     on_replayed=advance,
+                    first=guesses(name, statics.get(item.name)),
                 )
                 spent += tuned.inner_runs
                 chosen = choose_on_validation(
@@ -246,12 +252,11 @@ def tuned_entrants(study: Study) -> list[Entrant]:
             best = max(own, key=lambda item: item.score)
             found[found.index(best)] = replace(best, primary=True)
     if study.budget.instance_runs:
-        found += [
-            _per_instance(study, "static_each", "best static spec of each instance", [STATIC])
-        ]
-    if rules := rules_tuned_each(study.budget):
-        label = "best hand-set rule of each instance"
-        found.append(_per_instance(study, "rule_each", label, rules))
+        each = _per_instance(study, "static_each", "best static spec of each instance", [STATIC])
+        found.append(each)
+        if rules := rules_tuned_each(study.budget):
+            label = "best hand-set rule of each instance"
+            found.append(_per_instance(study, "rule_each", label, rules, _specs_held(each)))
     study.core_seconds.save()
     return sorted(found, key=lambda item: not item.primary)
 
@@ -274,9 +279,23 @@ def _for_all(study: Study, name: str, static: CompressionSpec | None) -> Entrant
     )
 
 
-def _per_instance(study: Study, key: str, label: str, names: Sequence[str]) -> Entrant:
+def _specs_held(static: Entrant) -> dict[str, CompressionSpec]:
+    """Return the spec of a static entrant on each instance."""
+    return {
+        instance: CompressionSpec.from_json(params["spec"])
+        for instance, params in static.params.items()
+    }
+
+
+def _per_instance(
+    study: Study,
+    key: str,
+    label: str,
+    names: Sequence[str],
+    statics: Mapping[str, CompressionSpec] | None = None,
+) -> Entrant:
     with study.costs.step(key):
-        best, spent, validated = tuned_per_instance(study, names)
+        best, spent, validated = tuned_per_instance(study, names, statics or {})
     return Entrant(
         name=key,
         label=label,

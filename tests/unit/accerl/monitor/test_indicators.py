@@ -77,9 +77,11 @@ def test_the_kl_of_what_waits_is_known_while_it_waits() -> None:
     acted = {"compression_kl_nats": {IDENTITY: 0.0}}
     raw = raw_after(waits | acted)
     assert raw["waiting_kl_nats"] == 3.5
-    assert raw["compression_kl_nats"] == 0.0
-    assert math.isnan(raw_after(waits | {"waiting_kl_nats": {INT8: None}})["waiting_kl_nats"])
-    assert math.isnan(raw_after(waits, {"decision": mix})["waiting_kl_nats"])
+    assert (raw["compression_kl_nats"], raw["waits"]) == (0.0, 1.0)
+    unknown = raw_after(waits | {"waiting_kl_nats": {INT8: None}})
+    assert (math.isnan(unknown["waiting_kl_nats"]), unknown["waits"]) == (True, 1.0)
+    acts = raw_after(waits, {"decision": mix})
+    assert (math.isnan(acts["waiting_kl_nats"]), acts["waits"]) == (True, 0.0)
 
 
 def test_a_shadows_kl_is_known_in_the_interval_that_measured_it() -> None:
@@ -279,6 +281,11 @@ def test_learning_that_goes_on_after_a_plateau_is_improving_again() -> None:
     found = stages([*CURVE, *(19.0 + 2.0 * step for step in range(1, 9))])
     assert found[len(CURVE) - 1] == 2.0
     assert found[-1] == 1.0
+
+
+def test_a_collapse_is_no_convergence() -> None:
+    found = stages([*CURVE[:28], *(19.0 - 2.0 * step for step in range(1, 12))])
+    assert found[27:] == [1.0] * 12
 
 
 def test_intervals_without_episodes_are_no_evidence() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,9 @@ def credit(spec: CompressionSpec, gain: float, share: float = 1.0) -> Credit:
 
 
 def choose(strategy: RunLearner, credits: list[Credit], seed: int = 0) -> CompressionSpec:
-    return strategy.choose(made_up_features(), credits, np.random.default_rng(seed))
+    """What is chosen where each credit is of a stretch of its own."""
+    ordered = [replace(item, stretch=place) for place, item in enumerate(credits)]
+    return strategy.choose(made_up_features(), ordered, np.random.default_rng(seed))
 
 
 def oracle(strategy: SlidingWindowUCB, credits: list[Credit]) -> list[float]:
@@ -101,6 +104,32 @@ def test_counts_leave_the_window_with_their_earnings() -> None:
     for _ in range(8):
         credits.append(credit(IDENTITY, 9.0))
         assert choose(strategy, credits) == INT8  # untried, as far as the window knows
+
+
+def test_a_switch_that_leaves_two_credits_is_one_stretch() -> None:
+    """The window reaches as far back, and a discount forgets no faster."""
+    window = SlidingWindowUCB((IDENTITY, INT8), window=3, exploration=0.0)
+    late = [
+        replace(credit(spec, gain, share), stretch=stretch)
+        for stretch, spec, gain, share in (
+            (1, INT8, 9.0, 1.0),
+            (2, IDENTITY, 1.0, 0.9),
+            (2, INT8, 1.0, 0.1),
+            (3, IDENTITY, 2.0, 1.0),
+        )
+    ]
+    features, rng = made_up_features(), np.random.default_rng(0)
+    assert window.choose(features, late, rng) == INT8  # by its 9, which credits counted out
+    thompson = ThompsonBandit((IDENTITY, INT8), discount=0.5, noise=0.01)
+    weighed = []
+
+    def weights(ages: np.ndarray) -> np.ndarray:
+        weighed.append(ages.tolist())
+        return 0.5**ages
+
+    object.__setattr__(thompson, "weights", weights)
+    thompson.choose(features, late, rng)
+    assert weighed == [[2, 1, 1, 0]]
 
 
 def test_draws_come_from_the_posterior() -> None:

@@ -49,10 +49,13 @@ def test_until_a_switch_is_served_the_last_spec_earns() -> None:
     assert [(credit.spec, credit.share) for credit in own] == [(INT8, 1.0)]
 
 
-def test_what_acts_while_a_student_waits_earns_in_its_name() -> None:
+@pytest.mark.parametrize("told", [0.5, None])
+def test_what_acts_while_a_student_waits_earns_in_its_name(told: float | None) -> None:
     """Choosing NET3 brings INT8, which is faster than what acted before and is not what earns."""
     script = [IDENTITY, IDENTITY, NET3, NET3]
-    *_, first, second = credits_of(ScriptedRun(rate, 4, stand_ins={NET3: INT8}), [*script])
+    *_, first, second = credits_of(
+        ScriptedRun(rate, 4, stand_ins={NET3: INT8}, told=told), [*script]
+    )
     for (credit,) in (first, second):
         assert (credit.spec, credit.share) == (NET3, 1.0)
         assert credit.gain_per_second == pytest.approx(RATES[INT8])
