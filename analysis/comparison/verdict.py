@@ -284,9 +284,8 @@ def _conditions(
         "Intervals resample seeds of these instances; they do not cover games and machines that "
         "are not in the contest."
     )
-    if study.warnings:
-        sentences.append(f"See {counted(len(study.warnings), 'warning')} on the runs.")
-    sentences += [f"{text}." for text in contest["warnings"][len(study.warnings) :]]
+    if contest["warnings"]:
+        sentences.append(f"See {counted(len(contest['warnings']), 'warning')} on the runs.")
     clock = f"the {study.tier} tier"
     if study.tier == "virtual":
         clock = f"the virtual clock (latency profile: {study.machines})"

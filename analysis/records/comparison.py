@@ -54,6 +54,10 @@ def load_comparison(folder: Path) -> Mapping[str, Any]:
         label, timed = row["label"], [found["score"] for found in row["to_score"]]
         if label not in result["run_folders"]:
             raise UserError(f"{path} is incomplete or damaged: it has no run folder of {label}")
+        for found in (row["speed"], row["learner_score_gain"], *row["to_score"]):
+            for name, bounds in found.items():
+                if name.endswith("interval") and bounds is not None and len(bounds) != 2:
+                    raise UserError(f"{path} is damaged: {label}: {name} needs two bounds")
         if timed != result["scores"]:
             raise UserError(f"{path} is damaged: {label} is timed to {timed}, not to its scores")
     return result

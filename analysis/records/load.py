@@ -11,6 +11,7 @@ from accerl.errors import UserError
 from accerl.records import CONFIG, METRICS, SUMMARY, read_metrics
 from accerl.runtime.run import IntervalReport
 from accerl.training.summary import require_whole, summarise
+from analysis.records import shapes
 from analysis.records.plan import (
     GROUPS,
     STUDY,
@@ -27,6 +28,7 @@ from analysis.records.read import (
     read_record,
     read_rows,
     require_shape,
+    shaped,
 )
 
 BASELINE_HINT = "fp32"
@@ -306,16 +308,26 @@ def load_study(path: Path) -> StudyRecord:
         test_seeds=test_seeds,
         runs=runs,
         profiles=_read_profiles(path),
-        tuning=read_rows(path / "tuning.jsonl"),
+        tuning=shaped(path / "tuning.jsonl", read_rows, shapes.TUNING),
         meta_training=read_rows(path / "meta_training.jsonl"),
         bundle=read_optional(path / "bundle" / "bundle.json"),
         replays=replays,
-        oracle_gap=tuple(read_optional(path / "oracle-gap.json").get("rows", ())),
-        variants=read_list(path / "variants.json"),
-        checks=read_list(path / "checks.json"),
-        real=read_optional(path / "real.json"),
+        oracle_gap=_oracle_gap(path / "oracle-gap.json"),
+        variants=shaped(path / "variants.json", read_list, shapes.VARIANTS),
+        checks=shaped(path / "checks.json", read_list, shapes.CHECKS),
+        real=shaped(path / "real.json", read_optional, shapes.REAL),
         warnings=tuple(warnings),
     )
+
+
+def _oracle_gap(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """Return the rows of a study of the oracle gap, if it lies there."""
+    rows = shaped(path, read_optional, shapes.ORACLE_GAP).get("rows", ())
+    for row in rows:
+        best = row["statics"].get(row["best_static"], ())
+        if len(best) != len(row["oracle"]["values"]):
+            raise UserError(f"{path} is damaged: {row['game']} has another number of seeds of each")
+    return tuple(rows)
 
 
 def _read_profiles(path: Path) -> dict[str, Mapping[str, Any]]:

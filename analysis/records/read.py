@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from accerl.errors import UserError
 from accerl.records import read_json
+
+Read = TypeVar("Read")
 
 
 def read_record(path: Path, required: Sequence[str] = ()) -> dict[str, Any]:
@@ -107,6 +109,18 @@ def require_shape(data: Any, shape: Any, where: str) -> None:
             raise UserError(f"{where} is incomplete or damaged: it has no {', '.join(missing)}")
         for key in data if str in shape else shape:
             require_shape(data[key], shape.get(key, shape.get(str)), f"{where}: {key}")
+
+
+def shaped(path: Path, read: Callable[[Path], Read], shape: Any) -> Read:
+    """Return what `read` makes of a file that may be missing, if it is as `shape` says.
+
+    Raises:
+        UserError: it is damaged.
+    """
+    found = read(path)
+    if found:
+        require_shape(list(found) if isinstance(found, tuple) else found, shape, str(path))
+    return found
 
 
 def as_object(data: Any, path: Path, what: str = "a JSON object") -> dict[str, Any]:

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ RETURNS = {
     *(f"monitor/actor_return{end}" for end in ("", "_new", "_low", "_median", "_high")),
 }
 """scores, which games have on scales of their own"""
+PLAYED = "charts/env_steps"
 IN_POINTS = {*RETURNS, "monitor/reward_gap"}
 """these and their differences"""
 EXPLAINED = ("env_steps_per_second", "efficiency", "preference")
@@ -251,7 +253,7 @@ def _report_values(report: IntervalReport) -> dict[str, float]:
         "charts/episodic_return": float(np.mean(report.episode_returns or [math.nan])),
         "charts/learner_return": math.nan if learned is None else learned,
         "charts/SPS": report.env_steps / max(report.seconds, 1e-9),
-        "charts/env_steps": float(report.total_env_steps),
+        PLAYED: float(report.total_env_steps),
         "charts/policy_lag": report.policy_lag,
         "charts/queue_fill": report.queue_fill,
         "charts/entropy_nats": report.entropy_nats,
@@ -327,15 +329,18 @@ def _mean_rows(
 ) -> list[dict[str, float]]:
     """Means over test runs on a grid of shares of each game's horizon; games count the same.
 
-    Returns are averaged over games after normalising, and begin with random play. A game's own
-    seconds are `seconds/GAME`.
+    Returns are averaged over games after normalising, and begin with random play; env steps begin
+    with none. What not every run has measured at a share of its horizon has no mean there. A game's
+    own seconds are `seconds/GAME`.
     """
     shares = np.linspace(0.0, 1.0, GRID_POINTS)
     columns: dict[str, dict[str, list[np.ndarray]]] = {}
+    runs_of = Counter(env for env, _ in runs)
+    means = {STUDY_STEP: shares}
     for (env, _), run in runs.items():
         game = study.games[env]
         grid = shares * game.horizon_seconds
-        columns[f"{STEP}/{env}"] = {env: [grid]}
+        means[f"{STEP}/{env}"] = grid
         series: dict[str, list[tuple[float, float]]] = {}
         for report in run.reports:
             for key, value in _report_values(report).items():
@@ -344,17 +349,22 @@ def _mean_rows(
         for key, points in series.items():
             if key in RETURNS:
                 points.insert(0, (0.0, game.random_return))
+            elif key == PLAYED:
+                points.insert(0, (0.0, 0.0))
             x, y = np.array(points).T
-            values = np.interp(grid, x, y)
+            # The last interval may end a little before the horizon, or behind it.
+            held = y[-1] if grid[-1] - x[-1] <= run.reports[-1].seconds else math.nan
+            values = np.interp(grid, x, y, left=math.nan, right=held)
             if key in IN_POINTS:
                 columns.setdefault(f"{key}/{env}", {}).setdefault(env, []).append(values)
                 zero = game.random_return if key in RETURNS else 0.0
                 span = game.reference_return - game.random_return
                 values = curves.normalise(values, zero, zero + span)
             columns.setdefault(key, {}).setdefault(env, []).append(values)
-    means = {STUDY_STEP: shares}
     for key, by_game in columns.items():
-        means[key] = np.mean([np.mean(own, axis=0) for own in by_game.values()], axis=0)
+        of_one_game = runs_of.get(key.rpartition("/")[2])
+        if sum(map(len, by_game.values())) == (of_one_game or len(runs)):
+            means[key] = np.mean([np.mean(own, axis=0) for own in by_game.values()], axis=0)
     return [{key: float(mean[i]) for key, mean in means.items()} for i in range(GRID_POINTS)]
 
 

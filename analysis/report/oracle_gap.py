@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis import formats
 from analysis.comparison.verdict import no_room_sentences
-from analysis.comparison.worth import NO_ROOM, ROOM
+from analysis.comparison.worth import NO_ROOM, ROOM, SAME_HORIZON
 from analysis.figures import bench
 from analysis.records.load import StudyRecord
 from analysis.report.blocks import Block, Section, Text, listing, section
@@ -52,10 +52,11 @@ def oracle_gap(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
             gap_table(study, contest),
             Text(
                 f"Shares are shown where the gap is at least {ROOM:.0%} and the oracle's run is as "
-                f"long as the test runs; below {NO_ROOM:.0%} there is nothing to win. Both sides "
-                f"are measured by the discounted gain (the controller's objective) over the length "
-                f"of the oracle's run. The interval resamples test pairs and the oracle's few "
-                f"seeds; it is left out where the sign of the gap is uncertain."
+                f"long as the test runs (within {SAME_HORIZON:.0%}); below {NO_ROOM:.0%} there is "
+                f"nothing to win. Each side is measured by the discounted gain (the controller's "
+                f"objective) over the length of its own runs. The interval resamples test pairs "
+                f"and the oracle's few seeds; it is left out where the sign of the gap is "
+                f"uncertain."
             ),
         ]
     if blocks:

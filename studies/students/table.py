@@ -80,9 +80,7 @@ def _to_score(
         if row["seed"] in firsts
     ]
 
-    def ratios(name: str) -> Ratios | None:
-        if any(each[name] <= 0.0 for pair in pairs for each in pair):
-            return None  # a run too short for a single update
+    def ratios(name: str) -> Ratios:
         return Ratios.of(
             [
                 ((mine[name], mine["reached"]), (first[name], first["reached"]))
@@ -90,25 +88,19 @@ def _to_score(
             ]
         )
 
-    def mean(found: Ratios | None) -> float | None:
-        return ratio_of(found.logs)["ratio"] if found else None
-
-    def interval(found: Ratios | None) -> list[float] | None:
-        return ratio_of(found.logs)["interval"] if found else None
-
     env_steps, seconds = ratios("env_steps"), ratios("seconds")
-    found = env_steps or seconds  # both miss the same scores
+    by_step, by_second = ratio_of(env_steps.logs), ratio_of(seconds.logs)
     return {
         "score": score,
         "reached": sum(each["reached"] for each in own),
         "env_steps": float(np.mean([each["env_steps"] for each in own])),
         "seconds": float(np.mean([each["seconds"] for each in own])),
-        "env_steps_ratio": mean(env_steps),
-        "env_steps_interval": interval(env_steps),
-        "seconds_ratio": mean(seconds),
-        "seconds_interval": interval(seconds),
-        "bound": found.bound if found else "",
-        "pairs": len(seconds.logs) if seconds else 0,
+        "env_steps_ratio": by_step["ratio"],
+        "env_steps_interval": by_step["interval"],
+        "seconds_ratio": by_second["ratio"],
+        "seconds_interval": by_second["interval"],
+        "bound": seconds.bound,  # env steps miss the same scores
+        "pairs": len(seconds.logs),
     }
 
 

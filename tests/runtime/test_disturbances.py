@@ -66,12 +66,12 @@ def ended(helper: subprocess.Popen[bytes]) -> None:
 def test_a_core_that_is_slower_is_busy_for_the_rest(busy: subprocess.Popen[bytes]) -> None:
     """By processor seconds, which do not depend on what else the machine does."""
     wait_for(lambda: disturber.cpu_seconds(busy.pid) > 0.05, "it to compute")
-    helper = started("slow", busy.pid, 4.0)
+    helper = started("slow", busy.pid, 2.0)
     wait_for(lambda: disturber.cpu_seconds(helper.pid) > 0.15, "it to be slowed down")
     mine, theirs = disturber.cpu_seconds(helper.pid), disturber.cpu_seconds(busy.pid)
     wait_for(lambda: disturber.cpu_seconds(helper.pid) > mine + 1.0, "a while to pass")
     used = disturber.cpu_seconds(helper.pid) - mine
-    assert used / (disturber.cpu_seconds(busy.pid) - theirs) == pytest.approx(3.0, rel=0.35)
+    assert used / (disturber.cpu_seconds(busy.pid) - theirs) == pytest.approx(1.0, rel=0.35)
     ended(helper)
     assert state(busy.pid) != "T"
 

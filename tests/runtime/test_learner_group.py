@@ -97,6 +97,7 @@ def test_two_learners_make_the_updates_of_one(partner: Worker, changes: dict[str
     assert partners["state"]["updates"] == state["updates"] == one.updates
     for name, tensor in state["policy"].items():
         assert torch.equal(partners["state"]["policy"][name], tensor)
+    assert {one.topology is None, two.topology is None} == {"sparse" not in changes}
     if one.topology is not None and two.topology is not None:
         pairs = zip(one.topology.masks, two.topology.masks, strict=True)
         assert all(torch.equal(mine, theirs) for mine, theirs in pairs)

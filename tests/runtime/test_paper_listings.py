@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -375,8 +374,7 @@ def test_a_strategy_may_come_late(tmp_path: Path) -> None:
     memory.agents[0].start()
     learner = Learner(policy, memory, seconds=4.0, out=tmp_path / "run")
     learner.start()
-    while not learner.reports:
-        time.sleep(0.05)
+    wait_for(lambda: bool(learner.reports), "an interval")
     Strategy(chain, KLMonitor(policy, chain.policy, thre=1e-9)).start()
     result = learner.join()
     assert result is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -14,6 +14,8 @@ from analysis.figures.parts import COUNT_AXIS, lines_by, make_figure, marks, val
 from analysis.figures.theme import DASHES, Figure, strategy_colours
 
 GRID_POINTS = 60
+WIDEST = 100.0
+"""by which an interval's upper bound may be so many times its lower one, to be shown"""
 
 
 def comparison_figures(result: Mapping[str, Any]) -> list[Figure]:
@@ -36,6 +38,7 @@ def ratio_forest(result: Mapping[str, Any], at: int) -> Figure | None:
         if found["seconds_ratio"] is None:
             continue
         shown = None if found["bound"] else found["seconds_interval"]
+        shown = shown if shown and is_of_use(shown) else None
         low, high = shown or (None, None)
         text = f"{found['bound']}{found['seconds_ratio']:.2f}"
         text += "" if low is None else f"  ({low:.2f} to {high:.2f})"
@@ -56,18 +59,32 @@ def ratio_forest(result: Mapping[str, Any], at: int) -> Figure | None:
     )
 
 
+def is_of_use(interval: Sequence[float]) -> bool:
+    """Whether an interval of ratios says more than that there are too few seeds."""
+    low, high = interval
+    return high <= WIDEST * low
+
+
 def score_curves(result: Mapping[str, Any], axis: str) -> Figure | None:
     """Scores of the actors over `axis` ("seconds" or "env_steps"); None: there are none yet.
 
     Lines are interquartile means over seeds, bands reach from quartile to quartile.
     """
     table: list[dict[str, Any]] = []
+    notes: list[str] = []
     for row in result["strategies"]:
         known = [_known(curve, axis) for curve in row["curves"]]
         group = [curve for curve in known if len(curve[0])]
+        if len(group) < len(known):
+            notes.append(f"{row['label']} has scores of {len(group)} of {len(known)} seeds")
         if not group:
             continue
-        grid = np.linspace(max(x[0] for x, _ in group), max(x[-1] for x, _ in group), GRID_POINTS)
+        # Where all of them have a score: a mean over fewer would bend towards those.
+        begins, ends = max(x[0] for x, _ in group), min(x[-1] for x, _ in group)
+        if begins >= ends:
+            notes.append(f"{row['label']} is not drawn, for its seeds share no stretch")
+            continue
+        grid = np.linspace(begins, ends, GRID_POINTS)
         found = band(resample(group, grid))
         table += [
             {"kind": "curve", "strategy": row["label"], "x": float(x)}
@@ -95,7 +112,8 @@ def score_curves(result: Mapping[str, Any], axis: str) -> Figure | None:
         f"scores-by-{axis.replace('_', '-')}",
         f"Scores over {axis.replace('_', ' ')}",
         "Mean of the last 20 episodes that the actors played. Line: interquartile mean over seeds; "
-        "band: quartiles. Dashed rules: the scores that runs are timed to.",
+        "band: quartiles. Dashed rules: the scores that runs are timed to."
+        + (f" {'; '.join(notes)}." if notes else ""),
         chart,
         table,
     )

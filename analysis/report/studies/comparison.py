@@ -9,7 +9,7 @@ from analysis import formats
 from analysis.figures.conditions import run_conditions
 from analysis.figures.costs import phase_bars
 from analysis.figures.strips import run_strips
-from analysis.figures.studies.comparison import ratio_forest, score_curves
+from analysis.figures.studies.comparison import is_of_use, ratio_forest, score_curves
 from analysis.records.comparison import COMPARISON
 from analysis.records.load import RunRecord
 from analysis.report.blocks import Block, Section, Text, fold, listing, section
@@ -137,6 +137,11 @@ def cautions(result: Mapping[str, Any]) -> list[str]:
             f"Scores were chosen from what {over} reached in these runs; a score that was fixed "
             "before (--scores) favours nobody."
         )
+    if early := _there_at_once(result):
+        notes.append(
+            f"Runs that were above a score when they first had one were not timed to it: "
+            f"{'; '.join(early)}. Give higher --scores, or longer runs (--seconds)."
+        )
     few = [
         f"{row['label']} to {found['score']:g}: {found['pairs']} of {seeds}"
         for row in result["strategies"][1:]
@@ -156,6 +161,21 @@ def cautions(result: Mapping[str, Any]) -> list[str]:
             f"their scores so far: {told}."
         )
     return notes
+
+
+def _there_at_once(result: Mapping[str, Any]) -> list[str]:
+    """Return which strategies have runs whose first score is as high as one to be timed to."""
+    found = []
+    for score in result["scores"]:
+        for row in result["strategies"]:
+            firsts = (
+                next((each for each in curve["scores"] if each is not None), None)
+                for curve in row["curves"]
+            )
+            count = sum(first is not None and first >= score for first in firsts)
+            if count:
+                found.append(f"{count} of {row['seeds']} of {row['label']} to {score:g}")
+    return found
 
 
 def _not_served(result: Mapping[str, Any]) -> list[str]:
@@ -197,7 +217,7 @@ def _runs(result: Mapping[str, Any]) -> Table:
     for row in result["strategies"]:
         gain = row["learner_score_gain"]
         speed = _compared(row, result, row["speed"]["ratio"], row["speed"]["interval"])
-        more = _compared(row, result, gain["difference"], gain["interval"], "+.3g")
+        more = _compared(row, result, gain["difference"], gain["interval"], is_ratio=False)
         rows.append(
             (
                 Cell(row["label"]),
@@ -240,13 +260,15 @@ def _compared(
     result: Mapping[str, Any],
     value: float | None,
     interval: Sequence[float] | None,
-    digits: str = ".2f",
     mark: str = "",
+    is_ratio: bool = True,
 ) -> Cell:
     """Return a number with its interval; a dash for what others are compared with."""
     if row["label"] == result["baseline"] or value is None:
         return Cell(formats.NOTHING)
+    digits = ".2f" if is_ratio else "+.3g"
     text = f"{mark}{value:{digits}}"
     if interval is not None and not mark:  # of a bound it would look like more than it is
-        text += f" ({interval[0]:{digits}} to {interval[1]:{digits}})"
+        bounds = f"{interval[0]:{digits}} to {interval[1]:{digits}}"
+        text += f" ({'too few seeds' if is_ratio and not is_of_use(interval) else bounds})"
     return Cell(text, value)

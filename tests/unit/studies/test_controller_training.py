@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from accerl.errors import UserError
-from controller.bundle.bundle import verify_bundle
+from controller.bundle.bundle import show_bundle, verify_bundle
+from controller.env.machine_instances import DrawnInstances
 from controller.indicator import training
 from studies import controller_training
 
@@ -42,7 +43,27 @@ def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
     assert len(played) == SMALL["iterations"] - 1
     assert resumed["history"] == straight["history"]
     assert resumed["rows"] == straight["rows"]
+    for name in ("controller.safetensors", "schedule.json"):
+        one, other = (tmp_path / folder / name for folder in ("straight", "bundle"))
+        assert one.read_bytes() == other.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "straight"]
+
+
+def test_a_bundle_says_how_long_its_longest_run_was_and_that_draws_have_no_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_training, "SCHEDULED", 3)  # of which the third is the longest
+    controller_training.train_tier0(tmp_path / "bundle", **SMALL)
+    draws = [DrawnInstances("train")[number] for number in range(3)]
+    longest = max(draws, key=lambda item: item.horizon_seconds)
+    assert longest.name != draws[0].name
+    shown = show_bundle(tmp_path / "bundle")
+    (trained_on,) = shown["instances"]
+    names = ("horizon_seconds", "interval_seconds", "first_interval_seconds")
+    for found in (shown, trained_on):
+        assert tuple(found[name] for name in names) == longest.lengths
+    assert 0.0 < shown["first_interval_seconds"] < shown["interval_seconds"]
+    assert list(trained_on["seeds"]) == []
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_training(

@@ -136,7 +136,9 @@ def test_without_a_bound_or_states_of_a_run_everything_acts_at_once(
 def test_the_learners_own_network_need_not_be_admitted(ring: StateRing) -> None:
     compressor, learner = make_compressor(ring), make_learner()
     for spec in (IDENTITY, INT8, THIN):
-        assert compressor.admit(spec, learner, 0)[0] is not None
+        artifact, verdict = compressor.admit(spec, learner, 0)
+        assert artifact is not None
+        assert (artifact.spec, verdict) == (spec, Verdict())
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,24 @@ from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.runtime.conditions import Condition, Conditions
 from accerl.runtime.run import IntervalReport
+from accerl.settings import configure
 from accerl.training.run import run_training
 from accerl.training.run_folder import read_config
 from analysis.records.load import load_run
 from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
+
+
+def test_a_run_with_a_setting_that_is_refused_today_can_still_go_on(tmp_path: Path) -> None:
+    out, idle = tmp_path / "run", {"learner__anneal_to": 0.5, "runtime__eval_episodes": 0}
+    with pytest.raises(UserError, match=r"learner\.anneal_to would do nothing"):
+        accerl.train("catch", seconds=1.0, out=out, **idle)
+    with pytest.raises(UserError, match="holds no run with a checkpoint"):
+        accerl.train("catch", out=out, resume=True, **idle)
+    assert not out.exists()
+    given = {name.replace("__", "."): value for name, value in idle.items()}
+    old = run_training(configure("catch", given, seconds=1.0), FixedStrategy(), out=out)
+    again = accerl.train("catch", out=out, resume=True, **idle)
+    assert again.summary["seconds"] == old.summary["seconds"]
 
 
 def test_a_run_is_resumed_to_its_own_length_and_not_beyond(tmp_path: Path) -> None:

@@ -312,3 +312,26 @@ def test_without_a_static_spec_of_each_instance_there_is_no_such_gap(tmp_path: P
     changed = {**info, "strategies": kept, "primary_against": ["static_all"]}
     (folder / "study.json").write_text(json.dumps(changed))
     assert build_contest(load_study(folder))["machine_gap"] == []
+
+
+def test_a_gap_of_another_machine_of_that_name_is_not_this_contests(tmp_path: Path) -> None:
+    folder = write_contest_study(tmp_path, seeds=(100, 101))
+    data = json.loads((folder / "oracle-gap.json").read_text())
+    for row in data["rows"]:
+        if row["profile"] == "edge":
+            row["profile_hash"] = "another"
+    (folder / "oracle-gap.json").write_text(json.dumps(data))
+    contest = build_contest(load_study(folder))
+    assert "catch-edge" not in {row["env"] for row in contest["oracle_gap"]}
+    assert "catch-edge" in contest["oracle_gap_missing"]
+
+
+def test_without_a_best_static_of_each_instance_nothing_is_closed(tmp_path: Path) -> None:
+    """One spec for all would count knowing the game and the machine as closing the gap."""
+    folder = write_contest_study(tmp_path, seeds=(100, 101))
+    study = json.loads((folder / "study.json").read_text())
+    next(row for row in study["strategies"] if row["name"] == "static")["scope"] = "one for all"
+    (folder / "study.json").write_text(json.dumps(study))
+    rows = build_contest(load_study(folder))["oracle_gap"]
+    assert max(row["gap"] or 0.0 for row in rows) > 0.2
+    assert all((row["static"], row["closed"]) == (None, None) for row in rows)

@@ -15,6 +15,7 @@ from accerl.spec import Decision
 from analysis.records.comparison import load_comparison
 from analysis.records.load import Game, is_study, load_run, load_study, machine_warning
 from analysis.records.read import read_list, read_rows
+from tests.fixtures.studies.synthetic_contest import write_contest_study
 from tests.fixtures.studies.synthetic_study import FULL, GAMES, make_report, write_run, write_study
 
 GALLERY = Path(__file__).parents[4] / "analysis" / "gallery"
@@ -174,6 +175,34 @@ def test_a_bad_study_file_is_a_user_error(
         load_study(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "found", "message"),
+    [
+        ("tuning.jsonl", {"score": 1.0}, r"tuning.jsonl\[0\] is .* it has no strategy"),
+        ("variants.json", [{"name": "x"}], r"variants.json\[0\] is .* it has no ratio"),
+        ("checks.json", [{"variant": "x"}], r"checks.json\[0\] is .* it has no candidate"),
+        ("real.json", {"seconds": 1.0}, "real.json is incomplete or damaged: it has no rows"),
+        ("oracle-gap.json", {"rows": [{"game": "x"}]}, r"rows\[0\] is .* it has no profile"),
+    ],
+)
+def test_what_lies_beside_a_study_is_checked_too(
+    tmp_path: Path, name: str, found: Any, message: str
+) -> None:
+    write_study(tmp_path, **SMALL)
+    (tmp_path / name).write_text(json.dumps(found))
+    with pytest.raises(UserError, match=message):
+        load_study(tmp_path)
+
+
+def test_an_oracle_with_another_number_of_seeds_is_refused(tmp_path: Path) -> None:
+    folder = write_contest_study(tmp_path, seeds=(100, 101))
+    data = json.loads((folder / "oracle-gap.json").read_text())
+    data["rows"][0]["oracle"]["values"].pop()
+    (folder / "oracle-gap.json").write_text(json.dumps(data))
+    with pytest.raises(UserError, match="catch has another number of seeds"):
+        load_study(folder)
+
+
 def test_a_folder_without_study_file_or_runs_is_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no finished contest"):
         load_study(tmp_path)
@@ -227,6 +256,8 @@ def comparison(**changes: Any) -> dict[str, Any]:
         (comparison(scores=[0.0]), "is damaged: original fp32 is timed to "),
         (comparison(acted=None), "acted is damaged: an object was expected, found nothing"),
         (comparison(seconds_interval=[1.0, "2"]), r"seconds_interval\[1\] is damaged: a number"),
+        (comparison(seconds_interval=[1.0]), "seconds_interval needs two bounds"),
+        (comparison(seconds_interval=[]), "seconds_interval needs two bounds"),
         (comparison(bound=3), r"strategies\[1\]: to_score\[0\]: bound is damaged: a text was"),
     ],
 )

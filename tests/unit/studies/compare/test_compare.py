@@ -16,56 +16,20 @@ from accerl.monitor.compliance import made_up_features
 from accerl.records import read_json
 from accerl.runtime.latency.profiles import load_profile
 from accerl.settings import configure
-from accerl.spec import IDENTITY, CompressionSpec, Decision
-from analysis.figures.studies.comparison import comparison_figures
-from analysis.report.studies.comparison import acted_table, cautions, comparison_tables, headline
+from accerl.spec import IDENTITY, Decision
+from analysis.report.studies.comparison import cautions
 from studies.cli.main import run
 from studies.compare.entrants import Entrant, read_entrants
-from studies.compare.run import acted, compare, notes_on, reached_by, served, strategy_rows
-from studies.learning.curve import LearningCurve
+from studies.compare.run import acted, compare, notes_on, reached_by, strategy_rows
 from tests.fixtures.controllers.made_bundles import make_indicator_bundle
-from tests.fixtures.reports.reports import interval_report
+from tests.fixtures.studies.comparisons import curve, curves, result_of
 
 OWN = "tests.fixtures.own_strategies:Careful"
-LATER = {"seconds_ratio": 1.5, "seconds_interval": [1.2, 1.9]}
 FP32, NET3, SHORT = "{}", '{"bits": 8, "student": "net3"}', 6.0
 
 
 def catch(**changes: Any) -> RunConfig:
     return configure("catch", {}, label="setting", **changes)
-
-
-def curve(scores: list[float], seconds_each: float, learner: float = 1.0) -> LearningCurve:
-    count = len(scores)
-    return LearningCurve(
-        seconds=[seconds_each * (i + 1) for i in range(count)],
-        env_steps=[100 * (i + 1) for i in range(count)],
-        scores=scores,
-        compression_kl_nats=[0.1] * count,
-        kl_nats=[0.2] * count,
-        acting=["slow", *["quick"] * (count - 1)],
-        learner_score=learner,
-        processor_seconds={"actors": [1.0] * count},
-    )
-
-
-def curves() -> dict[tuple[str, int], LearningCurve]:
-    """The quick one takes half the seconds of the slow one, a little more or less by seed."""
-    return {
-        (label, seed): curve([0.0, 5.0, 10.0], seconds * (1.0 + 0.02 * seed * bent), 8.0 + bent)
-        for label, seconds, bent in (("slow", 2.0, 0.0), ("quick", 1.0, 1.0))
-        for seed in range(3)
-    }
-
-
-def result_of(scores: tuple[float, ...], **changes: Any) -> dict[str, Any]:
-    return {
-        **{"game": "catch", "network": "original", "profile": "paper-1080ti", "clock": "virtual"},
-        **{"seconds": 6.0, "seeds": [0, 1, 2], "baseline": "slow", "scores_given": True},
-        "scores": list(scores),
-        "strategies": strategy_rows(["slow", "quick"], curves(), scores),
-        **changes,
-    }
 
 
 def test_ratios_are_of_equal_seeds_and_have_their_intervals() -> None:
@@ -98,22 +62,6 @@ def test_shares_of_what_acted_are_of_seconds() -> None:
     assert acted([]) == {}
 
 
-def test_what_did_not_act_as_it_was_decided_for_is_a_caution() -> None:
-    decision = Decision.of(CompressionSpec(bits=8))
-    reports = [
-        interval_report(decision=decision, total_seconds=2.0 * count, spec_seconds=seconds)
-        for count, seconds in enumerate(({IDENTITY: 3.0}, {decision.main: 1.0}, {}), start=1)
-    ]
-    half = LearningCurve.of(reports)
-    assert half.served == [0.0, 1.0, None]
-    assert served([half, half]) == {"original INT8": 0.5}
-    result = result_of((5.0,))
-    result["strategies"][1]["served"] = {"quick": 0.42, "slow": 0.95}
-    (caution,) = cautions(result)
-    assert "quick acted in 42% of the seconds that it was decided for" in caution
-    assert "slow" not in caution
-
-
 def test_what_nobody_measured_of_this_machine_is_a_caution(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,16 +83,6 @@ def test_a_bundle_that_was_trained_on_these_seeds_is_a_caution(tmp_path: Path) -
     assert notes_on(texts, configure("cartpole", {}, label="setting"), range(3)) == []
 
 
-def test_a_page_says_what_acted_most_of_a_file_whose_keys_are_sorted() -> None:
-    result = json.loads(json.dumps(result_of((5.0,)), sort_keys=True))
-    for row in result["strategies"]:
-        row["acted"] = {"a: seldom": 0.1, "b: most": 0.7, "c: now and then": 0.2}
-    runs, *_ = comparison_tables(result)
-    assert runs.headings[-1] == ("Decided most for", False)
-    assert [row[-1].text for row in runs.rows] == ["b: most"] * 2
-    assert [row[1].text[0] for row in acted_table(result).rows] == ["b", "c", "a"] * 2
-
-
 def test_which_precision_auto_means_is_the_folder_s_not_the_entrant_s() -> None:
     profile = load_profile("paper-1080ti")
     (entrant, _) = read_entrants((FP32, NET3), catch(), profile)
@@ -153,66 +91,6 @@ def test_which_precision_auto_means_is_the_folder_s_not_the_entrant_s() -> None:
         (FP32, NET3), catch().with_runtime(runtime="process", clock="real"), None
     )
     assert entrant.identity["machine"]["precision"] == "fp32"
-
-
-def with_score(result: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    result["strategies"][1]["to_score"][0] |= changes
-    return result
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({}, "sooner than slow: quick (0.51)"),
-        (LATER, "later than slow: quick (1.50)"),
-        ({"seconds_interval": None}, "cannot be told from slow: quick (0.51)"),
-        # At least so much may be any amount more, and at most so much any less.
-        ({"bound": ">"}, "cannot be told from slow: quick (>0.51)"),
-        ({"bound": "<"}, "sooner than slow: quick (<0.51)"),
-        ({**LATER, "bound": ">"}, "later than slow: quick (>1.50)"),
-        ({"bound": "~"}, "cannot be told from slow: quick (~0.51)"),
-        ({"reached": 0}, "cannot be told from slow: quick (0.51)"),
-        ({"pairs": 2}, "sooner than slow: quick (0.51, 2 of 3 pairs)"),
-    ],
-)
-def test_the_headline_says_what_intervals_tell(changes: dict[str, Any], said: str) -> None:
-    assert said in headline(with_score(result_of((5.0,)), **changes))
-
-
-def test_the_headline_says_so_where_nothing_was_compared() -> None:
-    assert "cannot be told from slow: quick" in headline(result_of((99.0,)))
-    assert headline(result_of(())) == "Nothing was timed."
-
-
-def test_cautions_name_what_makes_numbers_weak() -> None:
-    assert cautions(result_of((5.0,))) == []
-    assert "few seeds (1)" in cautions(result_of((5.0,), seeds=[0]))[0]
-    (chosen,) = cautions(result_of((5.0,), scores_given=False))
-    assert "--scores" in chosen
-    assert "ended no higher" in cautions(result_of(()))[0]
-    unscored = result_of(())
-    unscored["strategies"][0]["last_score"] = None
-    assert "Too few episodes" in cautions(unscored)[0]
-    (few,) = cautions(with_score(result_of((5.0,)), pairs=1))
-    assert "quick to 5: 1 of 3" in few
-    cut = result_of((5.0,))
-    cut["strategies"][1]["learner_cut_off"] = 4
-    assert "4 of quick" in cautions(cut)[0]
-
-
-def test_tables_show_a_dash_for_what_others_are_compared_with() -> None:
-    runs, to_score = comparison_tables(result_of((5.0,)))
-    assert [cell.text for cell in to_score.rows[0]][3] == "\N{EN DASH}"
-    assert [cell.text for cell in to_score.rows[1]][3].startswith("0.51 (0.")
-    assert runs.rows[1][5].text == "+1 (+1 to +1)"
-    (unreached,) = comparison_tables(result_of((99.0,)))[1:]
-    assert unreached.rows[1][1].text == "0 of 3"
-    assert unreached.rows[1][2].text.startswith(">")
-
-
-def test_figures_leave_out_what_could_not_be_compared() -> None:
-    names = [figure.name for figure in comparison_figures(result_of((5.0, 99.0)))]
-    assert names == ["seconds-to-score-1", "scores-by-seconds", "scores-by-env-steps"]
 
 
 def test_entrants_are_specs_names_with_parameters_bundles_and_ones_own(tmp_path: Path) -> None:
@@ -302,6 +180,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def made(folder: Path) -> Mapping[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/*/summary.json")}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"seeds": 5}'])
+def test_a_damaged_comparison_is_written_anew(
+    folder: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = made(folder)
+    (folder / "comparison.json").write_text(text)
+    result = compared(folder, (FP32, NET3), 1)
+    assert read_json(folder / "comparison.json") == json.loads(json.dumps(result))
+    assert made(folder) == before
+    assert "no longer show" not in capsys.readouterr().err
 
 
 def test_a_comparison_goes_on_with_more_strategies_and_seeds(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -21,10 +22,14 @@ from controller.env.instances import Instance
 from controller.indicator.strategy import IndicatorSettings
 from controller.indicator.trainable import Trainable
 from controller.objective import default_beta, gain_ratio, reward
+from studies.contest import entrants
 from studies.contest import run as contest
 from studies.contest import training as meta
 from studies.contest.budget import CONTEST, FP32, TEST_SEEDS
 from studies.contest.run import run_contest
+from studies.contest.tuning.guesses import guesses
+from studies.contest.tuning.search import Tuned
+from studies.contest.tuning.spaces import SearchSpace
 from studies.contest.variants import CONTROLLER
 from studies.jobs.inner import StrategyResult, score
 from studies.jobs.meta_training import TrainedPolicy, first_indicator
@@ -248,3 +253,22 @@ def test_the_candidate_that_is_best_on_the_validation_seeds_is_entered(
     assert (checker.best is begun) != accepted
     started = "the rule that training starts from"
     assert checker.accepted == ("another" if accepted else started)
+
+
+def test_rules_of_an_instance_begin_with_its_own_best_static_spec(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    firsts: dict[str, Any] = {}
+
+    def tune(space: SearchSpace, *_: Any, first: Any, **__: Any) -> Tuned:
+        firsts[space.key] = first
+        return Tuned(space, ((0.0, {}),), trials=1, inner_runs=1)
+
+    monkeypatch.setattr(entrants, "tune", tune)
+    monkeypatch.setattr(entrants, "choose_on_validation", lambda tuned, *_, **__: tuned)
+    study: Any = MagicMock(instances=INSTANCES, tune_seeds=(), validate_seeds=())
+    study.budget.instance_runs = 1
+    own, net3 = INSTANCES[0].name, CompressionSpec(student="net3")
+    entrants.tuned_per_instance(study, ["three-stage"], {own: net3})
+    assert [key.partition("@")[2] for key in firsts] == [each.name for each in INSTANCES]
+    assert [*firsts.values()] == [guesses("three-stage", net3), []]

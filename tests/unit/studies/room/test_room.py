@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,7 +20,9 @@ from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec
 from analysis.comparison.room.matrix import CHOICES
 from controller.env.instances import Instance, keeping_pace
+from studies.contest.budget import TUNE_SEEDS, VALIDATE_SEEDS
 from studies.contest.study import strategy_job
+from studies.contest.tuning.guesses import GUESSES
 from studies.core_seconds import CoreSeconds
 from studies.jobs.executor import Outcome
 from studies.jobs.inner import StrategyResult, build_strategy
@@ -50,8 +52,9 @@ from studies.room.plan import (
 from studies.room.result import by_target
 from studies.room.run import planned_seconds, run_room
 from studies.room.runs import log_seconds, log_steps, make_matrix, rows_of
-from studies.room.study import clearly_last
+from studies.room.study import RoomStudy, clearly_last
 from studies.room.tuned import composed, levels_of, spread_over
+from studies.storage import JOURNAL, open_storage
 
 INT8 = CompressionSpec(bits=8)
 NET3 = CompressionSpec(bits=8, student="net3")
@@ -358,6 +361,26 @@ def test_a_study_measures_the_room_and_goes_on_where_it_was(
     assert [path.stat().st_mtime_ns for path in jobs] == before
     with pytest.raises(UserError, match="other settings"):
         run_room(tmp_path, StudyOptions(budget="tiny", seed=1))
+
+
+def test_rules_begin_with_the_contest_s_guess_and_are_chosen_on_other_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int] = []
+
+    def seconds_of(_: Any, asked: Any, own: Any, *__: Any) -> list[float]:
+        seeds.extend(own)
+        return [0.0] * len(asked)
+
+    monkeypatch.setattr(tuned, "seconds_of", seconds_of)
+    nobody = cast("Any", None)  # nothing is run
+    budget = replace(TINY, rule_runs=1, rule_instances=1)
+    study = RoomStudy(tmp_path, budget, (IDENTITY, INT8, NET3), 0, nobody, nobody, "plan")
+    storage = open_storage(str(tmp_path / JOURNAL))
+    found = tuned.tune_rule(study, "advise-kl-cap", [instance()], storage).params
+    guess = GUESSES["advise-kl-cap"]
+    assert {name: found[name] for name in guess} == guess
+    assert seeds == [TUNE_SEEDS[0], VALIDATE_SEEDS[0]]
 
 
 def test_learners_act_with_their_own_network_and_with_smaller_ones() -> None:
