@@ -259,7 +259,8 @@ class RunWriter:
 def not_a_run(path: Path, lacking: str) -> str:
     """Return what to say of a folder that should be a run directory and lacks a file."""
     if not path.is_dir():
-        return f"{path} does not exist; give the folder of a run"
+        what = "is a file" if path.exists() else "does not exist"
+        return f"{path} {what}; give the folder of a run"
     return (
         f"{path} is not a run directory (no {lacking}); give the --out of `accerl train`, or of a "
         "study that has finished"

@@ -302,6 +302,12 @@ def print_advice(
         },
     )
     console.print(advice.sentence, style="bold", markup=False)
+    if profile.game != config.game:
+        console.print(
+            f"These are times of {profile.game}, not of {config.game}: what that takes on your "
+            f"machine, `accerl profile measure --game {config.game}` finds out.",
+            markup=False,
+        )
 
 
 def _shown(advice: Advice) -> list[Prediction]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -185,8 +186,8 @@ def _write(html_path: Path, sections: Sequence[Section], **heading: str) -> Path
     try:
         write_bytes(html_path, text.encode())
     except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "free some space, or give another file" if full else "give another file"
         reason = error.strerror or error
-        raise UserError(
-            f"cannot write {html_path}: {reason}; free some space, or give another file"
-        ) from error
+        raise UserError(f"cannot write {html_path}: {reason}; {advice}") from error
     return html_path

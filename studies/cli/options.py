@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import redirect_stderr
 from dataclasses import fields, make_dataclass
+from difflib import get_close_matches
 from inspect import cleandoc
 from io import StringIO
 from itertools import dropwhile, takewhile
@@ -61,10 +62,11 @@ def read_options(command: type[C], name: str, arguments: list[str]) -> C:
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise UserError(f"{_mistake(box.getvalue(), name)} (see `accerl {name} --help`)") from stop
+        mistake = _mistake(box.getvalue(), command, name)
+        raise UserError(f"{mistake} (see `accerl {name} --help`)") from stop
 
 
-def _mistake(box: str, name: str) -> str:
+def _mistake(box: str, command: type[Any], name: str) -> str:
     """Return what tyro's box says between its rules; of what is missing, only the names."""
     _, *lines = [line[2:].rstrip("│ ") for line in box.splitlines()]  # a frame, or two blanks
     said = [*takewhile(_is_text, dropwhile(lambda line: not _is_text(line), lines))]
@@ -72,6 +74,12 @@ def _mistake(box: str, name: str) -> str:
         names = (line.removeprefix(INDENT) for line in said if line.startswith(INDENT))
         return f"{name} needs {', '.join(found for found in names if found[0] != ' ')}"
     text = " ".join(line.strip() for line in said)
+    unknown = [word.rstrip(",") for word in text.split() if word.startswith("--")]
+    if text.startswith("Unrecognized options") and unknown:
+        names = (each.name.replace("settings", "set") for each in fields(command))
+        known = [f"--{each.replace('_', '-')}" for each in names]
+        close = get_close_matches(unknown[0], known, n=1)
+        return f"there is no option {unknown[0]}" + "".join(f"; did you mean {e}?" for e in close)
     # What is said of a list of values; `KINDS` has the words for a single one.
     return text.replace("Could not find valid parse for arguments:", "not allowed are the values")
 

@@ -10,16 +10,18 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
+from accerl.checkpoint import has_checkpoint
 from accerl.config import RunConfig
 from accerl.monitor.strategy import Strategy
 from accerl.precision import note_on_precision
-from accerl.records import SUMMARY, make_out_dir, read_json, write_json
+from accerl.records import SUMMARY, make_out_dir, read_json, read_metrics, write_json
+from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.machine.energy import EnergyMeter
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.wiring import Wiring
 from accerl.training.resume import check_resumable, run_identity
 from accerl.training.run import run_training
-from accerl.training.run_folder import holds_run, is_free, recorded_machine
+from accerl.training.run_folder import CHECKPOINT, holds_run, is_free, recorded_machine
 from accerl.training.score import SCORED_EPISODES
 from accerl.training.summary import note_on_actors
 from analysis.formats import counted, rounded
@@ -73,8 +75,10 @@ def run_recorded(
     named = config.game if config.preset == config.game else f"{config.preset}: {config.game}"
     say(
         f"{named}, seed {config.seed}, {config.runtime.runtime} runtime, "
-        f"{config.runtime.clock} clock, {config.seconds:g} s, strategy {strategy_name}"
+        f"{_clock(config, profile)}, {config.seconds:g} s, strategy {strategy_name}"
     )
+    if resume:
+        say(f"going on with {out} from {_seconds_there(out):g} s")
     past_seconds = 0.0
     with bar("training", config.seconds) as advance, meter or nullcontext():
 
@@ -115,6 +119,19 @@ def run_recorded(
     return summary
 
 
+def _clock(config: RunConfig, profile: LatencyProfile | None) -> str:
+    """Return whose seconds a run's are."""
+    if profile is None:
+        return f"{config.runtime.clock} clock"
+    return f"virtual clock of {profile.name} ({counted(profile.num_actors, 'actor')})"
+
+
+def _seconds_there(out: Path) -> float:
+    """Return how many seconds a run's folder holds."""
+    reports = read_metrics(out) if holds_run(out) else ()
+    return max((each.total_seconds for each in reports), default=0.0)
+
+
 def _with_energy(
     summary: dict[str, Any], before: Mapping[str, Any], meter: EnergyMeter | None
 ) -> dict[str, Any]:
@@ -135,6 +152,8 @@ def _left_by(out: Path, again: str) -> str:
     """Say what an interrupted run leaves."""
     if holds_run(out):
         return f"its intervals until now are kept: {again.format(out=out)}"
+    if has_checkpoint(out / CHECKPOINT):
+        return f"what it had learned in its first interval is kept: {again.format(out=out)}"
     return "it had not finished an interval, so there is nothing to go on with: start it again"
 
 
@@ -213,10 +232,12 @@ def _print_summary(
         for name, rss in summary["rss_bytes_max"].items()
     )
     if memory:
-        say(f"largest resident memory, and its growth at the end: {memory}")
+        grown = any(each is not None for each in growth.values())
+        told = ", and its growth at the end" if grown else ""
+        say(f"largest resident memory{told}: {memory}")
     if summary["cpu_seconds"]:
         used = ", ".join(
-            f"{name} {rounded(value)}" for name, value in summary["cpu_seconds"].items()
+            f"{name} {rounded(value)}" for name, value in _by_kind(summary["cpu_seconds"]).items()
         )
         modelled = " (of the modelled machine)" if summary["profile"] is not None else ""
         say(f"processor seconds{modelled}: {used}")
@@ -238,12 +259,24 @@ def _print_summary(
         say(f"processor time of the monitor: {summary['monitor_cpu_share']:.2%}")
 
 
+def _by_kind(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Return processor seconds by kind of process: a modelled actor stands for a batch of them."""
+    found: dict[str, float] = {}
+    for name, value in seconds.items():
+        kind, numbered, _ = name.partition("-")
+        kind += "s" if numbered else ""
+        found[kind] = found.get(kind, 0.0) + value
+    return found
+
+
 def _interval_note(report: IntervalReport) -> str:
     """Return what progress shows of an interval: the latest score, speed, specs and memory."""
     scores = report.episode_returns
-    result = f"J {rounded(report.learner_return)}," if report.learner_return is not None else ""
-    if not result and scores:
-        result = f"return {rounded(sum(scores) / len(scores))} meanwhile,"
+    result = ""
+    if report.learner_return is not None:
+        result = f"return {rounded(report.learner_return)},"
+    elif scores:
+        result = f"actors' return {rounded(sum(scores) / len(scores))},"
     note = f"{rounded(report.env_steps / report.seconds)} steps/s, {report.decision.label}"
     waiting = [spec.label for spec in report.waiting_kl_nats]
     note += f" ({', '.join(waiting)} not yet admitted)" if waiting else ""

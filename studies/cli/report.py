@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 from accerl.errors import UserError
+from accerl.records import METRICS, not_a_run
 from analysis.figures.export import (
     write_comparison_figures,
     write_figures,
@@ -59,7 +60,7 @@ class Report(Command):
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """one folder of a study (a contest or room) or of `accerl compare`, or run directories"""
     html: Path | None = None
-    """file to write (default: report.html in --out)"""
+    """file to write (default: report.html in --out, or in the first of RUNS)"""
     out: Path | None = None
     """folder for report.html, in place of --html"""
     wandb: OptionalFolder = None
@@ -83,6 +84,9 @@ class Report(Command):
                 "name a study folder or at least one run directory, before the options: "
                 "`accerl report runs/a --html FILE`"
             )
+        for path in self.runs:
+            if not path.is_dir():
+                raise UserError(not_a_run(path, METRICS))
         page = self._file()
         _check_page(page)
         wandb = page.parent / "wandb" if self.wandb == BESIDE_HTML else self.wandb
@@ -125,12 +129,9 @@ class Report(Command):
         return written | _write_wandb(runs, wandb, lone_study)
 
     def _file(self) -> Path:
-        if (self.html is None) == (self.out is None):
-            both = "" if self.html is None else ", and not both"
-            raise UserError(
-                f"report needs --html, a file, or --out, a folder for report.html{both}"
-            )
-        return self.html or Path(self.out or "") / "report.html"
+        if self.html is not None and self.out is not None:
+            raise UserError("give --html, a file, or --out, a folder for report.html, and not both")
+        return self.html or (self.out or self.runs[0]) / "report.html"
 
     def _page(
         self, folder: Path, kind: str, write_its_figures: Callable[[Path, Path], list[Path]]

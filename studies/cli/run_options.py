@@ -38,7 +38,8 @@ class RunOptions(Command):
     seed: int | None = None
     """seed of all random numbers (default: 0)"""
     runtime: str | None = None
-    """serial, process or ray (default: the game's)"""
+    """serial (all in one process, which is exact on the virtual clock), process (actors, learner
+    and compressor side by side) or ray (on several machines) (default: the game's)"""
     cluster: str | None = None
     """where --runtime ray runs: auto (the Ray cluster that this machine is a node of) or HOST:PORT
     of its head (default: one of this machine alone, for the time of the run)"""

@@ -45,9 +45,13 @@ class Train(RunOptions):
     first-that-fires, sw-ucb, thompson, gp-bandit, indicator (the learned controller that ships with
     AcceRL), the path of a schedule bundle, or module:Class, your own"""
     spec: str = "{}"
-    """what actors act with under the fixed strategy, as JSON"""
+    """what actors act with under the fixed strategy, as JSON, such as '{"student": "net2", "bits":
+    8}'; bits: 32, 16 or 8; sparsity: share that is pruned, from 0 to below 1; student: original,
+    net1, net2, net3, impala, impala-small, impala-tiny or module:function; rank: share of singular
+    values that is kept; graph: onnx, torchscript or eager"""
     strategy_params: str = "{}"
-    """parameters of the strategy (a bundle has none), as JSON: '{"threshold_nats": 2.0}'"""
+    """parameters of the strategy (a bundle has none), as JSON: '{"threshold_nats": 2.0}'; one that
+    it does not have is answered with those that it has"""
     bundle_mode: str = "policy"
     """how a schedule bundle decides: policy (reacts to the run) or schedule (replays what the
     controller usually did, by the clock)"""
@@ -58,7 +62,8 @@ class Train(RunOptions):
     """largest KL in nats (the paper: 14) above which an interval acts with the mildest of the
     strategy's specs, unless stale weights make it, as it does when the strategy fails"""
     out: Path | None = None
-    """run directory (default: runs/GAME-seedN)"""
+    """run directory (default: runs/GAME-seedN, or with -2, -3, ... behind it where there is one; to
+    resume, the last of these that had not finished)"""
     resume: bool = False
     """go on with the run in --out from its last checkpoint, with the settings and the strategy that
     it was started with, to its length unless --seconds says another"""
@@ -189,8 +194,10 @@ class Eval(Command):
         )
         if spec != IDENTITY and result["kl_nats"] is not None:
             say(
-                f"it is {rounded(result['kl_nats'])} nats from the learner on the states that were "
-                "recorded last" + "; a student rests while it does not act" * bool(spec.student_key)
+                f"{spec.label} is {rounded(result['kl_nats'])} nats (KL) from the learner on the "
+                "states that were recorded last"
+                + "; a student rests while it does not act"
+                * bool(spec.student_key)
             )
         if result["cut_off"]:
             say(

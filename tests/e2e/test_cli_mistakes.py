@@ -184,12 +184,12 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["bench", "pipeline", "--network", "net9"], "network 'net9' does not exist"),
     (["schedule", "show", "nowhere"], "nowhere"),
     (["schedule", "verify", "nowhere"], "nowhere"),
-    (["report", "a", "--html", "x.html", "--figures", "/dev/null"], "give --figures a writable"),
+    (["report", ".", "--html", "x.html", "--figures", "/dev/null"], "give --figures a writable"),
     (["report", "a", "--html", "x.html", "--scores", "abc"], "not allowed are the values ['abc']"),
     (["eval", "nowhere"], "nowhere does not exist; give the folder of a run"),
     (["report", "nowhere", "--html", "report.html"], "nowhere"),
-    (["report", "nowhere"], "report needs --html, a file, or --out, a folder"),
-    (["report", "a", "--html", "a.html", "--out", "b"], "report needs --html, a file, or --out"),
+    (["report", "nowhere"], "nowhere does not exist; give the folder of a run"),
+    (["report", ".", "--html", "a.html", "--out", "b"], "give --html, a file, or --out, a folder"),
 ]  # fmt: skip
 
 

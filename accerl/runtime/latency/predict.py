@@ -26,8 +26,8 @@ ENOUGH = 0.98
 FRESHER = 0.8
 """share of the policy lag from which on a spec with fresher weights is named"""
 LIMITS = {
-    "emulator": "the actors limit, busy with the emulator most of the time",
-    "inference": "the actors limit, busy with inference most of the time",
+    "emulator": "the actors limit, with more emulation than inference",
+    "inference": "the actors limit, with more inference than emulation",
     "learner": "the learner limits",
     "cores": "the cores that all share limit",
     "publication": "publishing limits (weights are stale when they arrive)",

@@ -261,9 +261,14 @@ def test_rollouts_of_actors_side_by_side_are_used_one_after_the_other() -> None:
 @pytest.mark.parametrize(
     ("changes", "limit", "start", "words"),
     [
-        ({"env_step_us": 5000.0}, "emulator", IDENTITY, "No: the actors limit, busy with the emul"),
+        (
+            {"env_step_us": 5000.0},
+            "emulator",
+            IDENTITY,
+            "No: the actors limit, with more emulation",
+        ),
         ({"learner_us_per_sample": 500.0}, "learner", IDENTITY, "No: the learner limits"),
-        ({}, "inference", INT8, "Yes: the actors limit, busy with inference"),
+        ({}, "inference", INT8, "Yes: the actors limit, with more inference"),
         ({"cores": 1}, "cores", INT8, "Yes: the cores that all share limit"),
         (
             {"num_hosts": 1, "down_bytes_per_second": 30e6},
