@@ -185,7 +185,6 @@ class Distillation:
             return replace(state, net=net, student=key.student, sparsity=key.sparsity)
         trainer = StudentTrainer(
             copy.deepcopy(state.net).requires_grad_(True),  # the learner's own must not move
-            state.policy,
             DistillMethod(
                 batch=len(state.observations),
                 learning_rate=self.learning_rate,

@@ -22,6 +22,9 @@ from accerl.spec import StudentKey
 MOST_DOUBLINGS = 4
 """of the updates between two looks at whether a network should begin anew"""
 
+RESTED_UPDATES = 256
+"""of the learner that a network has not followed, after which its trainer looks anew"""
+
 
 class StudentPool:
     """Students and pruned networks: created on first use, trained here or by another process.
@@ -136,6 +139,9 @@ class StudentPool:
                 self.adopt(received.entry(key), policy)
             self._renew(key, policy, states, version)
             self._trainers[key].update(source, policy, updates, version=version)
+            for other, trainer in self._trainers.items():
+                if other != key and version - trainer.followed > RESTED_UPDATES:
+                    trainer.look_anew()
         return updates + self._owed.pop(key, 0)
 
     def updates_due(self, key: StudentKey, allowed: int) -> float:
@@ -162,7 +168,7 @@ class StudentPool:
             generator = key_generator(self._seed, key, helper)
             net = self._rebuild(entry["network"]).to(policy.device)
             self._learner = describe(policy)
-            self._trainers[key] = trainer = self._trainer(net, policy, generator)
+            self._trainers[key] = trainer = self._trainer(net, generator)
             trainer.generation = generation
             trainer.take_place(entry)
             self._units[key] = self._beginnings.units(trainer.net, policy)
@@ -184,7 +190,7 @@ class StudentPool:
         generator = key_generator(self._seed, key)
         net = self._begin(key, policy, states, generator)
         self._learner = describe(policy)
-        self._trainers[key] = self._trainer(net, policy, generator)
+        self._trainers[key] = self._trainer(net, generator)
 
     def _begin(
         self, key: StudentKey, policy: Policy, states: np.ndarray, generator: torch.Generator
@@ -211,14 +217,13 @@ class StudentPool:
         fresh = self._begin(key, policy, states, generator)
         now, then = self._beginnings.kl_nats(policy, [trainer.net, fresh], states)
         if then < (1.0 - method.renew_margin) * now:
-            self._trainers[key] = self._trainer(fresh, policy, generator)
+            self._trainers[key] = self._trainer(fresh, generator)
             self._trainers[key].continue_from(trainer, version)
         else:
             trainer.refused += 1
 
-    def _trainer(self, net: Policy, policy: Policy, generator: torch.Generator) -> StudentTrainer:
-        method = self.config.distill_method
-        return StudentTrainer(net, policy, method, generator, self._device)
+    def _trainer(self, net: Policy, generator: torch.Generator) -> StudentTrainer:
+        return StudentTrainer(net, self.config.distill_method, generator, self._device)
 
     def send(self, keys: Iterable[StudentKey | None]) -> list[dict[str, Any]]:
         """Return the networks of `keys` that were trained here, for `receive`."""
@@ -282,8 +287,8 @@ class StudentPool:
             learner = self._rebuild(self._learner)
             for entry in state["students"]:
                 net = self._rebuild(entry["network"])
-                trainer = self._trainer(net, learner, torch.Generator())
-                trainer.load_state_dict(entry["state"])
+                trainer = self._trainer(net, torch.Generator())
+                trainer.load_state_dict(entry["state"], learner)
                 trainer.generation = int(entry["generation"])
                 key = StudentKey(*entry["student"])
                 self._trainers[key] = trainer

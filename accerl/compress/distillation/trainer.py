@@ -161,7 +161,7 @@ class FixedStates:
 
 
 class StudentTrainer:
-    """Owns one student, its Adam, and a frozen copy of the learner's policy.
+    """Owns one student, its Adam, and while it learns a frozen copy of the learner's policy.
 
     The learner never stands still, which would make the target drift within every step; so the
     teacher is a copy that is synchronised only every `sync_every` updates; of a student that rests,
@@ -175,7 +175,6 @@ class StudentTrainer:
     def __init__(
         self,
         student: Policy,
-        learner_policy: Policy,
         method: DistillMethod,
         generator: torch.Generator,
         device: str = "cpu",
@@ -205,7 +204,7 @@ class StudentTrainer:
         self.generator = generator
         self._synchronised = 0  # value of `updates` when the teacher was last copied
         self._followed = 0  # learner updates that it had then
-        self._teacher = copy.deepcopy(learner_policy).requires_grad_(False).to(self._device)
+        self._teacher: Policy | None = None
         fused = True if self._device.type == "cuda" else None  # fewer kernels to launch
         self._adam = torch.optim.Adam(
             self._trained.parameters(), lr=method.learning_rate, fused=fused
@@ -253,8 +252,11 @@ class StudentTrainer:
         self.look_anew()
 
     def look_anew(self) -> None:
-        """Copy the teacher at the next update, however few there were since that was last done."""
-        self._synchronised = self.updates - self.method.sync_every
+        """Copy the learner at the next update, however few there were since that was last done.
+
+        Until then there is no teacher, which takes more memory than most students.
+        """
+        self._teacher = None
 
     def continue_from(self, other: StudentTrainer, version: int) -> None:
         """Count on from the trainer of a network that a new copy takes the place of.
@@ -289,17 +291,22 @@ class StudentTrainer:
         Raises:
             ValueError: there is no state.
         """
-        is_due = self.updates - self._synchronised >= self.method.sync_every or self.updates == 0
-        if is_due or (self.method.rest_kl_nats and version != self._followed):
+        is_due = self.updates - self._synchronised >= self.method.sync_every
+        is_due = is_due or bool(self.method.rest_kl_nats and version != self._followed)
+        if self._teacher is None:
+            self._teacher = copy.deepcopy(learner_policy).requires_grad_(False).to(self._device)
+            self._synchronised, self._followed = self.updates, version
+        elif is_due:
             self._teacher.load_state_dict(learner_policy.state_dict())
             self._synchronised, self._followed = self.updates, version
+        teacher = self._teacher
         loss = torch.zeros(())
         self._trained.train()
         self._is_behind = self._trained is not self._net
         for index in range(updates):
             batch = source.draw(self.method.batch, self.generator)
             obs = torch.from_numpy(batch.obs).to(self._device)
-            teacher_logits, teacher_values = self._taught(batch, obs, version)
+            teacher_logits, teacher_values = self._taught(teacher, batch, obs, version)
             logits, values = self._forward(self._trained, obs)
             if index == 0:
                 self._note(teacher_logits, logits)
@@ -338,16 +345,18 @@ class StudentTrainer:
         return logits.float(), values.float()
 
     @torch.no_grad()
-    def _taught(self, batch: StateBatch, obs: Tensor, version: int) -> tuple[Tensor, Tensor]:
+    def _taught(
+        self, teacher: Policy, batch: StateBatch, obs: Tensor, version: int
+    ) -> tuple[Tensor, Tensor]:
         """Return the logits [N, A] and values [N] to follow; values only if they are learned."""
         method = self.method
         old = version - batch.version >= method.recorded_updates
         if method.value_cost or not method.recorded_updates or old.all():
-            return self._forward(self._teacher, obs)
+            return self._forward(teacher, obs)
         logits = torch.from_numpy(batch.logits).to(obs.device)
         if old.any():
             rows = torch.from_numpy(np.flatnonzero(old)).to(obs.device)
-            logits[rows] = self._forward(self._teacher, obs[rows])[0]
+            logits[rows] = self._forward(teacher, obs[rows])[0]
         return logits, torch.zeros(len(logits), device=obs.device)
 
     def state_dict(self) -> dict[str, Any]:
@@ -355,7 +364,7 @@ class StudentTrainer:
         return {
             "student": _copies(self.net),
             "gradients": _gradients(self.net),
-            "teacher": _copies(self._teacher),
+            "teacher": None if self._teacher is None else _copies(self._teacher),
             "adam": optimiser_state(self._adam),
             "generator": self.generator.get_state(),
             **self.place,
@@ -364,16 +373,18 @@ class StudentTrainer:
             "kl_nats": self.kl_nats,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Become the trainer that `state` was taken from."""
+    def load_state_dict(self, state: Mapping[str, Any], learner_policy: Policy) -> None:
+        """Become the trainer that `state` is of, whose teacher is like `learner_policy`."""
         self.load_weights(state["student"])
         for name, weight in self._trained.named_parameters():
             slope = state["gradients"].get(name)
             weight.grad = None if slope is None else slope.to(weight.device, copy=True)
-        self._teacher.load_state_dict(state["teacher"])
         load_optimiser_state(self._adam, state["adam"])
         self.generator.set_state(state["generator"])
         self.take_place(state)
+        if state["teacher"] is not None:
+            self._teacher = copy.deepcopy(learner_policy).requires_grad_(False).to(self._device)
+            self._teacher.load_state_dict(state["teacher"])
         self._synchronised = int(state["synchronised"])
         self._followed = int(state["followed"])
         self.kl_nats = state["kl_nats"]

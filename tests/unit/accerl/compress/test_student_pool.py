@@ -8,7 +8,7 @@ import torch
 
 from accerl.compress import CompressionConfig
 from accerl.compress.check import kl_nats
-from accerl.compress.distillation.student_pool import StudentPool
+from accerl.compress.distillation.student_pool import RESTED_UPDATES, StudentPool
 from accerl.compress.distillation.trainer import DistillMethod, FixedStates, StudentTrainer
 from accerl.networks.graph_policy import Policy
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
@@ -235,7 +235,7 @@ def test_the_learning_rate_falls_behind_a_beginning() -> None:
     )
     learner, obs = make_learner(), states()
     net = make_learner(1)
-    trainer = StudentTrainer(net, learner, method, torch.Generator().manual_seed(0))
+    trainer = StudentTrainer(net, method, torch.Generator().manual_seed(0))
     moved = []
     for _ in range(30):
         before = net.policy_head.weight.detach().clone()
@@ -291,3 +291,25 @@ def test_after_a_rest_a_student_is_warmed_up_towards_the_learner_as_it_is_now(up
     assert (warm_up, pool.trainer(key).followed) == (20, 1000)
     teacher = pool.trainer(key).state_dict()["teacher"]
     assert all(torch.equal(teacher[name], weight) for name, weight in now.state_dict().items())
+
+
+def test_who_has_rested_for_long_holds_no_copy_of_the_learner() -> None:
+    """Which takes more memory, and more of a checkpoint, than most students."""
+    pool, learner, source = make_pool(), make_learner(), FixedStates(states())
+    other = StudentKey("net3", 0.0)
+    for key in (PRUNED, other):
+        pool.network(key, learner, states())
+    held = []
+    for version in (1, 2, 2 + RESTED_UPDATES, 3 + RESTED_UPDATES):
+        pool.train(other if version > 1 else PRUNED, learner, source, 1, version, states())
+        teachers = [pool.trainer(key).state_dict()["teacher"] for key in (PRUNED, other)]
+        held.append([teacher is not None for teacher in teachers])
+    assert held == [[True, False], [True, True], [False, True], [False, True]]
+    saved, again = pool.state_dict(), make_pool()
+    again.load_state_dict(saved)
+    for each in (pool, again):
+        each.train(PRUNED, make_learner(1), source, 2, 3 + RESTED_UPDATES, states())
+    one, two = (each.trainer(PRUNED) for each in (pool, again))
+    assert one.followed == two.followed == 3 + RESTED_UPDATES
+    for name, weight in one.net.state_dict().items():
+        assert torch.equal(two.net.state_dict()[name], weight), name

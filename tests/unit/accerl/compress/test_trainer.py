@@ -91,10 +91,9 @@ def make(student: str, seed: int) -> PolicyNet:
     return net
 
 
-def make_trainer(teacher: PolicyNet, *, sync_every: int = 10, **settings: Any) -> StudentTrainer:
+def make_trainer(*, sync_every: int = 10, **settings: Any) -> StudentTrainer:
     return StudentTrainer(
         make("net3", 5),
-        teacher,
         DistillMethod(
             batch=32, learning_rate=3e-3, value_cost=1.0, sync_every=sync_every, **settings
         ),
@@ -118,7 +117,7 @@ def mean_kl(teacher: nn.Module, student: nn.Module) -> float:
 
 def test_distilling_brings_the_student_to_the_teacher() -> None:
     teacher = make("original", 1)
-    trainer = make_trainer(teacher)
+    trainer = make_trainer()
     before = mean_kl(teacher, trainer.net)
     losses = [trainer.update(STATES, teacher) for _ in range(200)]
     assert mean_kl(teacher, trainer.net) < 0.1 * before
@@ -127,7 +126,7 @@ def test_distilling_brings_the_student_to_the_teacher() -> None:
 
 def test_teacher_stands_still_between_synchronisations() -> None:
     learner = make("original", 1)
-    trainer = make_trainer(learner, sync_every=3)
+    trainer = make_trainer(sync_every=3)
     trainer.update(STATES, learner)
     first = learner.policy_head.bias.detach().clone()
     with torch.no_grad():
@@ -144,12 +143,12 @@ def test_teacher_stands_still_between_synchronisations() -> None:
 
 def test_resuming_is_bit_exact() -> None:
     teacher = make("original", 1)
-    one = make_trainer(teacher)
+    one = make_trainer()
     for _ in range(5):
         one.update(STATES, teacher)
     saved = one.state_dict()
-    other = make_trainer(make("original", 2))
-    other.load_state_dict(saved)
+    other = make_trainer()
+    other.load_state_dict(saved, teacher)
     slopes = dict(one.net.named_parameters())
     for name, weight in other.net.named_parameters():  # by which a milder network is narrowed
         mine, theirs = slopes[name].grad, weight.grad
@@ -183,7 +182,7 @@ def test_recent_logits_of_the_learner_take_the_place_of_its_copy(
     learner, other = make("original", 1), make("original", 2)
     with torch.no_grad():
         logits = other(observations())[0].numpy()
-    trainer = make_trainer(learner, recorded_updates=4)
+    trainer = make_trainer(recorded_updates=4)
     trainer.method = replace(trainer.method, value_cost=0.0)
     for _ in range(200):
         trainer.update(Recorded(logits), learner, version=version)
@@ -207,7 +206,7 @@ def test_values_cost_what_they_are_asked_to_and_temperature_keeps_the_gradients_
 
 def test_in_low_precision_a_student_gets_as_near() -> None:
     teacher = make("original", 1)
-    trainer = make_trainer(teacher, precision="bf16")
+    trainer = make_trainer(precision="bf16")
     before = mean_kl(teacher, trainer.net)
     for _ in range(200):
         trainer.update(STATES, teacher)
@@ -229,7 +228,7 @@ def test_logits_of_newer_weights_than_the_learner_s_are_not_learned_from_either(
     for recorded in (0, 4):
         student = make_policy("net1", OBSERVATION, 4, torch.Generator().manual_seed(1))
         method = DistillMethod(batch=8, entropy_cost=0.0, recorded_updates=recorded)
-        trainer = StudentTrainer(student, teacher, method, torch.Generator())
+        trainer = StudentTrainer(student, method, torch.Generator())
         losses[recorded] = trainer.update(Newer(), teacher, version=6)
     assert losses[4] > 1.0
     assert losses[0] < 0.1
@@ -243,7 +242,7 @@ def test_a_student_trained_elsewhere_is_as_if_trained_here() -> None:
     def make(device: str) -> StudentTrainer:
         student = make_policy("net1", OBSERVATION, 4, torch.Generator().manual_seed(1))
         generator = torch.Generator().manual_seed(2)
-        return StudentTrainer(student, teacher, DistillMethod(batch=16), generator, device)
+        return StudentTrainer(student, DistillMethod(batch=16), generator, device)
 
     here, there = make("cpu"), make("cpu:0")
     net = there.net
@@ -259,7 +258,7 @@ def test_a_student_trained_elsewhere_is_as_if_trained_here() -> None:
     begun.load_weights(here.net.state_dict())
     assert not torch.equal(begun.net.state_dict()["policy_head.weight"], before)
     resumed = make("cpu:0")
-    resumed.load_state_dict(there.state_dict())
+    resumed.load_state_dict(there.state_dict(), teacher)
     for trainer in (here, resumed):
         trainer.update(FixedStates(obs), teacher, 2)
     for name, weight in here.net.state_dict().items():

@@ -179,7 +179,6 @@ def test_a_policy_that_is_no_chain_can_teach_a_student() -> None:
     student = make_policy("net1", VECTOR, ACTIONS, torch.Generator().manual_seed(1))
     trainer = StudentTrainer(
         student,
-        teacher,
         DistillMethod(learning_rate=1e-2, entropy_cost=0.0, sync_every=1),
         torch.Generator().manual_seed(2),
     )
