@@ -33,7 +33,8 @@ def settings_table() -> list[str]:
         f"| setting | paper | here, {big.game} | here, {small.game} (`--budget short`) |",
         "|---|---|---|---|",
     ]
-    seeds = f"{FIGURES[EXAMPLE].panels[0].seeds} (Figure 12: {FIGURES['fig12'].panels[0].seeds})"
+    fewest = min(panel.seeds for panel in FIGURES["fig12"].panels)
+    seeds = f"{FIGURES[EXAMPLE].panels[0].seeds} (eight games of Figure 12: {fewest})"
     few = f"{SHORT_SEEDS}, or {ONE_GAME_SEEDS} where there is one game"
     annealed = f"{_annealing(big.learner)} (most other games: {_annealing(PIXELS.learner)})"
     columns = (
