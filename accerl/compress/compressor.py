@@ -201,6 +201,7 @@ class Compressor:
 
     def _build(self, spec: CompressionSpec, policy: Policy, version: int) -> Artifact:
         self._require_states()
+        self._pool.let_go(version)
         key = spec.student_key
         admits = self.admission.enabled
         updates = 0 if admits else self._pool.warm_up_updates(key, version)

@@ -165,10 +165,8 @@ class Distillation:
         require_fields(self, "distil", "updates", "must not be negative", lambda n: n >= 0)
         require_fields(self, "distil", "learning_rate", "must be positive", lambda r: r > 0.0)
         if not isinstance(self.student, nn.Module | None):
-            raise UserError(
-                f"distil: student must be a network, such as policy_for(game, 'net3'), got "
-                f"{self.student!r}"
-            )
+            wanted = "must be a network, such as policy_for(game, 'net3')"
+            raise UserError(f"distil: student {wanted}, got {self.student!r}")
 
     @property
     def stage(self) -> Stage:
@@ -183,8 +181,10 @@ class Distillation:
             net = as_policy(own, state.net.observation)
             key = self.key or StudentKey(student_name(self.student), state.sparsity)
             return replace(state, net=net, student=key.student, sparsity=key.sparsity)
+        net = copy.deepcopy(state.net)  # the learner's own policy must not move
+        is_frozen = not any(weight.requires_grad for weight in net.parameters())
         trainer = StudentTrainer(
-            copy.deepcopy(state.net).requires_grad_(True),  # the learner's own must not move
+            net.requires_grad_() if is_frozen else net,
             DistillMethod(
                 batch=len(state.observations),
                 learning_rate=self.learning_rate,

@@ -45,8 +45,8 @@ class LowRankMethod:
 
     energy: float = 1.0
     """share of a layer's squared weights that its factors must hold: fewer singular values than
-    the rank allows are kept, in steps of `RANK_STEP`, where fewer hold as much; 1 keeps as many as
-    the rank says"""
+    the rank allows are kept, in steps of 8, where fewer hold as much; 1 keeps as many as the rank
+    says"""
     convolutions: bool = False
     """whether convolutions behind the first are factorised too (the first one reads pixels, from
     so few channels that there is nothing to gain)"""

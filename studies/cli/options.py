@@ -26,6 +26,8 @@ KINDS: dict[Any, tuple[str, str, Callable[[str], Any]]] = {
     Path: ("PATH", "a path", Path),
 }
 """of a value: its word in the help, what a mistake is told, and what reads it"""
+LIKE = 0.75
+"""of its letters that an option has in common with what may have been meant"""
 UNSAID = ("", "False", "None")
 """defaults that say nothing: what an option does without them stands in its own text"""
 INDENT = "    "
@@ -74,12 +76,13 @@ def _mistake(box: str, command: type[Any], name: str) -> str:
         names = (line.removeprefix(INDENT) for line in said if line.startswith(INDENT))
         return f"{name} needs {', '.join(found for found in names if found[0] != ' ')}"
     text = " ".join(line.strip() for line in said)
-    unknown = [word.rstrip(",") for word in text.split() if word.startswith("--")]
+    unknown = [word.partition("=")[0].rstrip(",") for word in text.split() if word[:2] == "--"]
     if text.startswith("Unrecognized options") and unknown:
         names = (each.name.replace("settings", "set") for each in fields(command))
         known = [f"--{each.replace('_', '-')}" for each in names]
-        close = get_close_matches(unknown[0], known, n=1)
-        return f"there is no option {unknown[0]}" + "".join(f"; did you mean {e}?" for e in close)
+        close = [each for word in unknown for each in get_close_matches(word, known, 1, LIKE)]
+        hint = f"; did you mean {' and '.join(close)}?" if close else ""
+        return f"there is no option {' and no '.join(unknown)}{hint}"
     # What is said of a list of values; `KINDS` has the words for a single one.
     return text.replace("Could not find valid parse for arguments:", "not allowed are the values")
 

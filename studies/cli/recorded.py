@@ -10,18 +10,17 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from accerl.checkpoint import has_checkpoint
 from accerl.config import RunConfig
 from accerl.monitor.strategy import Strategy
 from accerl.precision import note_on_precision
-from accerl.records import SUMMARY, make_out_dir, read_json, read_metrics, write_json
+from accerl.records import SUMMARY, make_out_dir, read_json, write_json
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.machine.energy import EnergyMeter
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.wiring import Wiring
 from accerl.training.resume import check_resumable, run_identity
 from accerl.training.run import run_training
-from accerl.training.run_folder import CHECKPOINT, holds_run, is_free, recorded_machine
+from accerl.training.run_folder import holds_run, is_free, recorded_machine
 from accerl.training.score import SCORED_EPISODES
 from accerl.training.summary import note_on_actors
 from analysis.formats import counted, rounded
@@ -77,8 +76,6 @@ def run_recorded(
         f"{named}, seed {config.seed}, {config.runtime.runtime} runtime, "
         f"{_clock(config, profile)}, {config.seconds:g} s, strategy {strategy_name}"
     )
-    if resume:
-        say(f"going on with {out} from {_seconds_there(out):g} s")
     past_seconds = 0.0
     with bar("training", config.seconds) as advance, meter or nullcontext():
 
@@ -87,6 +84,7 @@ def run_recorded(
             # By the run's own count: a resumed one does not begin at 0.
             begins = report.total_seconds - report.seconds
             if past_seconds == 0.0 < begins:
+                say(f"  going on with {out} from {begins:g} s")
                 advance(begins, replayed=True)
                 past_seconds = begins
             passed, past_seconds = report.total_seconds - past_seconds, report.total_seconds
@@ -126,12 +124,6 @@ def _clock(config: RunConfig, profile: LatencyProfile | None) -> str:
     return f"virtual clock of {profile.name} ({counted(profile.num_actors, 'actor')})"
 
 
-def _seconds_there(out: Path) -> float:
-    """Return how many seconds a run's folder holds."""
-    reports = read_metrics(out) if holds_run(out) else ()
-    return max((each.total_seconds for each in reports), default=0.0)
-
-
 def _with_energy(
     summary: dict[str, Any], before: Mapping[str, Any], meter: EnergyMeter | None
 ) -> dict[str, Any]:
@@ -152,8 +144,6 @@ def _left_by(out: Path, again: str) -> str:
     """Say what an interrupted run leaves."""
     if holds_run(out):
         return f"its intervals until now are kept: {again.format(out=out)}"
-    if has_checkpoint(out / CHECKPOINT):
-        return f"what it had learned in its first interval is kept: {again.format(out=out)}"
     return "it had not finished an interval, so there is nothing to go on with: start it again"
 
 

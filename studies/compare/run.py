@@ -296,6 +296,9 @@ def strategy_rows(
             "interval": [low, high] if math.isfinite(low) else None,
         }
         own = [curve for (name, _), curve in curves.items() if name == row["label"]]
+        firsts = [first for curve in own if (first := curve.first_score) is not None]
+        for found in row["to_score"]:
+            found["at_once"] = sum(first >= found["score"] for first in firsts)
         row["acted"] = acted(own)
         row["served"] = served(own)
         row["learner_cut_off"] = sum(curve.learner_cut_off for curve in own)

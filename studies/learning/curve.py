@@ -91,6 +91,11 @@ class LearningCurve:
             },
         )
 
+    @property
+    def first_score(self) -> float | None:
+        """The score when enough episodes had ended for one; None if they never had."""
+        return next((score for score in self.scores if score is not None), None)
+
     def thinned(self, points: int, names: Sequence[str]) -> dict[str, list[Any]]:
         """Return some fields, every so many points and with four digits, for a small file.
 

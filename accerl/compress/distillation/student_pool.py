@@ -23,7 +23,7 @@ MOST_DOUBLINGS = 4
 """of the updates between two looks at whether a network should begin anew"""
 
 RESTED_UPDATES = 256
-"""of the learner that a network has not followed, after which its trainer looks anew"""
+"""of the learner in which a network was not trained, after which its trainer looks anew"""
 
 
 class StudentPool:
@@ -139,10 +139,14 @@ class StudentPool:
                 self.adopt(received.entry(key), policy)
             self._renew(key, policy, states, version)
             self._trainers[key].update(source, policy, updates, version=version)
-            for other, trainer in self._trainers.items():
-                if other != key and version - trainer.followed > RESTED_UPDATES:
-                    trainer.look_anew()
+        self.let_go(version)
         return updates + self._owed.pop(key, 0)
+
+    def let_go(self, version: int) -> None:
+        """Hold no copy of the learner for what has rested for long, at learner update `version`."""
+        for trainer in self._trainers.values():
+            if version - trainer.trained_at > RESTED_UPDATES:
+                trainer.look_anew()
 
     def updates_due(self, key: StudentKey, allowed: int) -> float:
         """Return how many of the allowed updates a network needs, by how far off it was."""

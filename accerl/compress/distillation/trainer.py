@@ -1,4 +1,4 @@
-"""Policy distillation into a smaller network: the loss, and who takes the steps (Figure 3)."""
+"""Policy distillation into a smaller network: who takes the steps, and how (Figure 3)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from accerl.compress.check import kl_nats
+from accerl.compress.distillation.loss import distillation_loss
 from accerl.compress.distillation.state_ring import StateBatch
 from accerl.errors import require_choice, require_fields
 from accerl.networks.autocast import autocast
@@ -30,58 +30,6 @@ NEVER = -(2**40)
 """learner updates at which logits were put out that do not exist"""
 NEWEST_SHARE = 0.3
 """of the newest batch in what a trainer knows of its student's KL"""
-
-
-def distillation_loss(
-    teacher_logits: Tensor,
-    teacher_values: Tensor,
-    student_logits: Tensor,
-    student_values: Tensor,
-    entropy_cost: float,
-    *,
-    value_cost: float = 1.0,
-    temperature: float = 1.0,
-) -> Tensor:
-    """Return the paper's equation 1, averaged over states.
-
-    KL(pi_teacher || pi_student) + c/2 (v_teacher - v_student)^2 - beta H(pi_student)
-
-    where the paper's c is 1. At a temperature t the KL is that of both policies with their logits
-    divided by t, times t^2, which keeps the size of its gradients (Hinton et al. 2015).
-
-    Args:
-        teacher_logits: [B, A]; no gradient flows into the teacher.
-        teacher_values: [B]
-        student_logits: [B, A]
-        student_values: [B]
-        entropy_cost: beta.
-        value_cost: c. Nobody reads a student's values; without them its policy has more room.
-        temperature: t.
-
-    Raises:
-        ValueError: shapes differ, or there are no states.
-    """
-    if teacher_logits.shape != student_logits.shape or teacher_logits.ndim != 2:
-        raise ValueError(
-            f"logits must be two equal [B, A] shapes, got {tuple(teacher_logits.shape)} and "
-            f"{tuple(student_logits.shape)}"
-        )
-    if not teacher_values.shape == student_values.shape == teacher_logits.shape[:1]:
-        raise ValueError(
-            f"values must have shape [B], got {tuple(teacher_values.shape)} and "
-            f"{tuple(student_values.shape)}"
-        )
-    if len(teacher_logits) == 0:
-        raise ValueError("distillation needs at least one state")
-    log_p = functional.log_softmax(teacher_logits.detach() / temperature, dim=-1)
-    log_q = functional.log_softmax(student_logits / temperature, dim=-1)
-    loss = temperature**2 * (log_p.exp() * (log_p - log_q)).sum(-1)
-    if value_cost:
-        loss = loss + 0.5 * value_cost * (teacher_values.detach() - student_values).square()
-    if entropy_cost:
-        log_pi = log_q if temperature == 1.0 else functional.log_softmax(student_logits, dim=-1)
-        loss = loss + entropy_cost * (log_pi.exp() * log_pi).sum(-1)
-    return loss.mean()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +152,8 @@ class StudentTrainer:
         self.generator = generator
         self._synchronised = 0  # value of `updates` when the teacher was last copied
         self._followed = 0  # learner updates that it had then
+        self.trained_at = 0
+        """learner updates of the policy that `update` was given last"""
         self._teacher: Policy | None = None
         fused = True if self._device.type == "cuda" else None  # fewer kernels to launch
         self._adam = torch.optim.Adam(
@@ -265,7 +215,7 @@ class StudentTrainer:
             other: that trainer.
             version: learner updates of the policy that the own network is a copy of.
         """
-        self._followed = version
+        self._followed = self.trained_at = version
         self.updates = self.looked = self._begun = self._synchronised = other.updates
         self.generation = other.generation + 1
         self.kl_nats = other.kl_nats
@@ -299,7 +249,7 @@ class StudentTrainer:
         elif is_due:
             self._teacher.load_state_dict(learner_policy.state_dict())
             self._synchronised, self._followed = self.updates, version
-        teacher = self._teacher
+        teacher, self.trained_at = self._teacher, version
         loss = torch.zeros(())
         self._trained.train()
         self._is_behind = self._trained is not self._net
@@ -370,6 +320,7 @@ class StudentTrainer:
             **self.place,
             "synchronised": self._synchronised,
             "followed": self._followed,
+            "trained_at": self.trained_at,
             "kl_nats": self.kl_nats,
         }
 
@@ -387,6 +338,7 @@ class StudentTrainer:
             self._teacher.load_state_dict(state["teacher"])
         self._synchronised = int(state["synchronised"])
         self._followed = int(state["followed"])
+        self.trained_at = int(state["trained_at"])
         self.kl_nats = state["kl_nats"]
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from accerl.compress.layers import Layer, body_layers
-from accerl.errors import UserError, require_choice, require_fields
+from accerl.errors import DivergedError, UserError, require_choice, require_fields
 from accerl.networks.policy_net import PolicyNet
 
 Range = tuple[float, float]
@@ -287,11 +287,11 @@ def finite_range(values: Tensor) -> Range:
     """Return (low, high) of values and zero.
 
     Raises:
-        UserError: a value is NaN or infinite: training has diverged.
+        DivergedError: a value is NaN or infinite: training has diverged.
     """
     low, high = map(float, values.aminmax())  # NaN if there is one
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise UserError(
+        raise DivergedError(
             "quantise: a layer outputs NaN or infinite values, so training has diverged; "
             "lower the learning rate or clip gradients"
         )

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from accerl.compress.distillation.trainer import FixedStates, StateSource, distillation_loss
+from accerl.compress.distillation.loss import distillation_loss
+from accerl.compress.distillation.trainer import FixedStates, StateSource
 from accerl.compress.layers import apply_layer, body_layers
 from accerl.compress.quantization.quantize import affine
 from accerl.compress.quantization.ranges import (

@@ -82,7 +82,8 @@ def score_curves(result: Mapping[str, Any], axis: str) -> Figure | None:
         # Where all of them have a score: a mean over fewer would bend towards those.
         begins, ends = max(x[0] for x, _ in group), min(x[-1] for x, _ in group)
         if begins >= ends:
-            notes.append(f"{row['label']} is not drawn, for its seeds share no stretch")
+            why = "it has a single score" if len(group) == 1 else "its seeds share no stretch"
+            notes.append(f"{row['label']} is not drawn, for {why}")
             continue
         grid = np.linspace(begins, ends, GRID_POINTS)
         found = band(resample(group, grid))

@@ -139,7 +139,7 @@ def cautions(result: Mapping[str, Any]) -> list[str]:
         )
     if early := _there_at_once(result):
         notes.append(
-            f"Runs that were above a score when they first had one were not timed to it: "
+            f"Runs that had reached a score as soon as they had one say nothing of learning: "
             f"{'; '.join(early)}. Give higher --scores, or longer runs (--seconds)."
         )
     few = [
@@ -165,17 +165,12 @@ def cautions(result: Mapping[str, Any]) -> list[str]:
 
 def _there_at_once(result: Mapping[str, Any]) -> list[str]:
     """Return which strategies have runs whose first score is as high as one to be timed to."""
-    found = []
-    for score in result["scores"]:
-        for row in result["strategies"]:
-            firsts = (
-                next((each for each in curve["scores"] if each is not None), None)
-                for curve in row["curves"]
-            )
-            count = sum(first is not None and first >= score for first in firsts)
-            if count:
-                found.append(f"{count} of {row['seeds']} of {row['label']} to {score:g}")
-    return found
+    return [
+        f"{at_once} of {row['seeds']} of {row['label']} to {found['score']:g}"
+        for row in result["strategies"]
+        for found in row["to_score"]
+        if (at_once := found.get("at_once"))
+    ]
 
 
 def _not_served(result: Mapping[str, Any]) -> list[str]:

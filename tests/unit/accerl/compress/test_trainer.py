@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
+from accerl.compress.distillation.loss import distillation_loss
 from accerl.compress.distillation.state_ring import StateBatch
 from accerl.compress.distillation.trainer import (
     DistillMethod,
     FixedStates,
     StudentTrainer,
-    distillation_loss,
 )
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from accerl.records import METRICS
-from accerl.training.run_folder import CHECKPOINT
 from studies.cli import controller, recorded, study, train
 from studies.jobs.cached import AGAIN
 from tests.fixtures.command_line import accerl
@@ -31,19 +30,6 @@ def test_a_run_in_its_first_interval(
     monkeypatch.setattr(recorded, "run_training", interrupt)
     line = said(capsys, "train", "catch", "--out", tmp_path / "run")
     assert "it had not finished an interval, so there is nothing to go on with" in line
-
-
-def stop_after_a_checkpoint(*_: Any, out: Path, **__: Any) -> None:
-    (out / CHECKPOINT).mkdir()
-    raise KeyboardInterrupt
-
-
-def test_a_run_whose_first_interval_has_a_checkpoint_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(recorded, "run_training", stop_after_a_checkpoint)
-    line = said(capsys, "train", "catch", "--out", tmp_path / "run")
-    assert line.endswith(f"is kept: add --out {tmp_path / 'run'} --resume to go on from there")
 
 
 def stop_after_an_interval(*_: Any, out: Path, **__: Any) -> None:

@@ -277,18 +277,21 @@ def test_an_engine_that_fails_while_it_is_compared_is_reported_and_replaced(
     assert made.delivery.waiting == {}
 
 
-def test_a_student_that_has_diverged_is_replaced_and_its_setting_named() -> None:
+@pytest.mark.parametrize("spec", [NET3, PRUNED, replace(PRUNED, bits=32, rank=0.5)])
+def test_a_student_that_has_diverged_is_replaced_and_its_setting_named(
+    spec: CompressionSpec,
+) -> None:
     room = Room(WITHOUT_ADMISSION)
-    room.ask((NET3, 1.0))
-    assert held(room.publish()) == {NET3: 1.0}
-    assert NET3.student_key is not None
-    net = room.compressor.pool.trainer(NET3.student_key).net
+    room.ask((spec, 1.0))
+    assert held(room.publish()) == {spec: 1.0}
+    assert spec.student_key is not None
+    net = room.compressor.pool.trainer(spec.student_key).net
     with torch.no_grad():
         next(net.parameters()).fill_(torch.nan)
     made = room.publish(2)
     assert held(made) == {IDENTITY: 1.0}
     cause = "distilling has made its weights NaN or infinite; lower compression.distill_lear"
-    assert cause in made.delivery.rejected[NET3]
+    assert cause in made.delivery.rejected[spec]
     with torch.no_grad():  # the learner's own come from it, and end the run
         next(room.policy.parameters()).fill_(torch.nan)
     with pytest.raises(DivergedError, match="lower the learning rate"):
