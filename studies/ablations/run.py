@@ -17,7 +17,7 @@ from studies.ablations.result import Runs, part_rows, run_rows
 from studies.contest.budget import Budget
 from studies.contest.costs import StepCosts
 from studies.contest.hours import TYPICAL
-from studies.contest.plan import find_instances
+from studies.contest.plan import check_specs, find_instances
 from studies.contest.study import Study, add_references, strategy_job
 from studies.core_seconds import CoreSeconds
 from studies.jobs.inner import StrategyJob
@@ -52,6 +52,7 @@ def run_ablations(out: Path, options: StudyOptions) -> dict[str, Any]:
     settings = options.settings("ablations")
     claim(out, settings)
     instances, parts = find_instances(spent, machines), find_parts(seed)
+    check_specs(instances, spent.actions.all_specs)
     digest = write_plan(out, make_plan(spent, instances, parts, seed=seed))
     seconds = planned_seconds(spent, instances, len(parts), CoreSeconds(out))
     hours = duration(seconds / 2.0)

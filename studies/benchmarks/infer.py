@@ -69,6 +69,8 @@ class Subject:
     states: np.ndarray
     """[N, *shape], in random order"""
     origin: str
+    network: str
+    """its name"""
 
 
 def fitted(seed: int, network: str = "original") -> Subject:
@@ -76,7 +78,7 @@ def fitted(seed: int, network: str = "original") -> Subject:
     states = record_states(STATES, seed)
     generator = torch.Generator().manual_seed(seed)
     policy = imitator(network, states[COMPARED:], generator)
-    return Subject(policy, states, FITTED)
+    return Subject(policy, states, FITTED, network)
 
 
 def trained(path: Path, seed: int) -> Subject:
@@ -109,7 +111,8 @@ def trained(path: Path, seed: int) -> Subject:
                 recorded.append(obs.copy())
     finally:
         envs.close()
-    return Subject(policy, generator.permutation(np.concatenate(recorded))[:STATES], str(path.name))
+    states = generator.permutation(np.concatenate(recorded))[:STATES]
+    return Subject(policy, states, path.name, config.network)
 
 
 def bench_infer(
@@ -172,6 +175,7 @@ def bench_infer(
         spread_is=SPREAD,
         rows=rows,
         policy=subject.origin,
+        network=subject.network,
         distill_updates=distill_updates,
         seed=seed,
     )

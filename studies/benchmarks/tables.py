@@ -14,8 +14,9 @@ from studies.benchmarks.clocks.clock_cases import LEARNED
 from studies.progress import numbers_table
 
 EXPLANATIONS = {
-    "infer": "Acting, one core. Ratios are speed-ups over Original at the same batch; KL (nats) "
-    "and agreement of greedy actions are with Original, on states that nothing was fitted to.",
+    "infer": "Acting, one core. Ratios are speed-ups over the network that is compressed, at the "
+    "same batch; KL (nats) and agreement of greedy actions are with it, on states that nothing was "
+    "fitted to.",
     "publish": "From weights to an engine that acts. naive: torch.onnx.export, ONNX Runtime's "
     "static quantisation and a session.",
     "learner": "One update of the learner on the paper's batch of 160.",
@@ -33,8 +34,8 @@ def print_rows(result: Mapping[str, Any], console: Console) -> None:
     console.print(EXPLANATIONS[result["bench"]])
     if result.get("policy") == FITTED:
         console.print(
-            "Without --run nothing was trained: pruning and low rank cost such a policy more KL, "
-            "and it is harder to distil."
+            "Without --run nothing has learned a game: pruning and low rank cost such a policy "
+            "more KL, and it is harder to distil."
         )
     if sizes := result.get("memory_mb"):
         shown = ", ".join(f"{size:,.0f}" for size in sizes)
@@ -274,7 +275,18 @@ def print_advised(result: Mapping[str, Any], console: Console) -> None:
         f"Env steps/s are off by {result['error_median']:.1%} in the median, "
         f"{result['error_max']:.1%} at worst; speed-ups over fp32 by "
         f"{result['speedup_error_median']:.1%} and {result['speedup_error_max']:.1%}. Advised is "
-        f"{result['advised']}: {result['advised_over_fastest']:.0%} of the pace of the fastest, "
+        f"{result['advised']}: {_share_of_pace(result)} of the pace of the fastest, "
         f"{result['fastest']}.",
         markup=False,
     )
+    if left_out := result.get("left_out"):
+        console.print(
+            f"Left out of this, for something else acted for them (they waited to be admitted, "
+            f"say): {', '.join(left_out)}.",
+            markup=False,
+        )
+
+
+def _share_of_pace(result: Mapping[str, Any]) -> str:
+    share = result["advised_over_fastest"]
+    return "an unknown share" if share is None else f"{share:.0%}"

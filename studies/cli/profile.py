@@ -16,7 +16,7 @@ from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.monitor.strategy import specs_of
 from accerl.records import fingerprint
-from accerl.runtime.latency.compare import compare, describe_wiring
+from accerl.runtime.latency.compare import compare, describe_wiring, same_times
 from accerl.runtime.latency.families import machine_of
 from accerl.runtime.latency.games import (
     as_wired,
@@ -25,12 +25,13 @@ from accerl.runtime.latency.games import (
     times_of_game,
     with_games_of,
 )
-from accerl.runtime.latency.measure import measure_game, measure_profile
+from accerl.runtime.latency.measure import check_ours, measure_game, measure_profile
 from accerl.runtime.latency.predict import advise
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import (
     TAKEN,
     load_profile,
+    note_on_cores,
     profile_folder,
     profile_names,
     save_profile,
@@ -98,6 +99,7 @@ class Measure(Command):
         with share_bar("latency profile") as options["on_progress"]:
             base = load_profile(str(path)) if path.is_file() else None
             if config is None:
+                check_ours(base)
                 profile = with_games_of(measure_profile(self.name, **options), base)
             else:
                 profile = measure_game(config, base, self.name, **options)
@@ -155,6 +157,8 @@ class Advise(Command):
     def execute(self) -> dict[str, Any]:
         """Predict every spec and print whether compressing pays."""
         profile = load_profile(self.profile or this_machine(self.out), self.out)
+        if (note := note_on_cores(profile)) is not None:
+            say(note)
         settings = read_settings(self.settings)
         config = configure(self.env, settings, network=self.network)
         profile = _with_processes(profile, config, settings)
@@ -259,9 +263,12 @@ class Diff(Command):
     def execute(self) -> dict[str, Any]:
         """Print how the profiles differ."""
         a, b = (load_profile(name, self.out) for name in (self.a, self.b))
-        rows = compare(a, b)
+        mine, theirs = same_times(a, b)
+        rows = compare(mine, theirs)
+        say(f"Times of {mine.game}, whose learner is {mine.network}:")
         tables.print_differences(a, b, rows, console)
         return {
+            "game": mine.game,
             "a": {"name": a.name, "hash": a.hash, "wiring": describe_wiring(a)},
             "b": {"name": b.name, "hash": b.hash, "wiring": describe_wiring(b)},
             "rows": [row.to_json() for row in rows],

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import Any
 
+from accerl.records import json_hash
 from accerl.spec import CompressionSpec
 from controller.env.instances import Instance
 from studies.contest.budget import FP32, Budget
@@ -147,7 +148,7 @@ def tuned_for_all(study: Study, name: str, static: CompressionSpec | None = None
             runs=runs,
             out=study.out,
             seed=study.seed,
-            plan=study.plan,
+            plan=_scored_by(study),
             storage=study.storage,
             costs=study.costs,
             on_replayed=advance,
@@ -193,7 +194,7 @@ def tuned_per_instance(
                     runs=budget.instance_runs,
                     out=study.out,
                     seed=study.seed,
-                    plan=study.plan,
+                    plan=_scored_by(study),
                     storage=study.storage,
                     costs=study.costs,
                     on_replayed=advance,
@@ -210,6 +211,14 @@ def tuned_per_instance(
                 if item.name not in best or chosen.score > best[item.name][1].score:
                     best[item.name] = (name, chosen)
     return best, spent, validated
+
+
+def _scored_by(study: Study) -> str:
+    """Return the hash of what scores depend on: the plan, and targets, which are measured after it.
+
+    Drivers on processors of two kinds may share trials, and have other targets.
+    """
+    return json_hash([study.plan, [item.to_json() for item in study.instances]])
 
 
 def _space(name: str) -> SearchSpace:

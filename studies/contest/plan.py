@@ -20,7 +20,7 @@ from accerl.records import json_hash, write_json
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.spec import IDENTITY
+from accerl.spec import IDENTITY, CompressionSpec
 from analysis.formats import listed
 from analysis.records.read import read_list
 from controller.bundle.meta import git_revision
@@ -83,6 +83,21 @@ def left_out(budget: Budget) -> str:
     """Return which hand-set strategies a budget does not tune."""
     names = [name for name in SPACES_BY_NAME if name not in {*budget.entrants, "fixed"}]
     return f"Hand-set strategies that are not tuned here: {', '.join(names)}."
+
+
+def check_specs(instances: Sequence[Instance], specs: Sequence[CompressionSpec]) -> None:
+    """Refuse a machine without times of what searches choose from: before hours of runs, not after.
+
+    Raises:
+        UserError: with what to do.
+    """
+    for item in instances:
+        missing = [spec.label for spec in specs if not item.has(spec)]
+        if missing:
+            raise UserError(
+                f"latency profile {item.profile!r} has no times of {listed(missing)} for "
+                f"{item.game}; choose another, or measure them (`accerl profile measure`)"
+            )
 
 
 def find_instances(budget: Budget, profiles: Mapping[str, LatencyProfile]) -> list[Instance]:

@@ -9,7 +9,7 @@ from controller.env.instances import SPLITS
 from controller.training.gradient import GradientConfig
 from studies.contest.budget import Budget
 from studies.contest.entrants import ALL, BANDITS, Entrant
-from studies.contest.study import Study
+from studies.contest.study import UNIT_RUNS, Study
 from studies.jobs.rivals import PPOJob
 from studies.progress import bar, console
 
@@ -58,13 +58,17 @@ def trained_rivals(study: Study) -> list[Entrant]:
 
 
 def _ppo(study: Study) -> Entrant:
-    """Train PPO on the seeds, and check it on the runs, that the controller is trained by."""
+    """Train PPO on the seeds, and check it on the runs, that the controller is trained by.
+
+    The runs without compression that its reward is divided by are among its inner runs.
+    """
+    units = min(study.budget.reference_runs, UNIT_RUNS) * len(study.trained)
     job = PPOJob(
         instances=tuple(study.trained),
         specs=study.budget.actions.all_specs,
         seeds=tuple(SPLITS["train"].seeds),
         validation=tuple((item, seed) for item in study.trained for seed in study.validate_seeds),
-        inner_runs=study.budget.inner_runs,
+        inner_runs=study.budget.inner_runs - units,
         seed=study.seed,
         simulated_runs=simulated_runs(study.budget),
         keeps_pace=study.budget.keeps_pace,
@@ -72,7 +76,7 @@ def _ppo(study: Study) -> Entrant:
     with study.costs.step(PPO), bar("PPO of Stable-Baselines3", 1) as advance:
         (result,) = study.run([job], advance)
     best = max(result.scores)
-    runs = result.inner_runs + result.validation_runs
+    runs = units + result.inner_runs + result.validation_runs
     console.print(f"  PPO: {runs} inner runs; best of {len(result.scores)} checks: {best:.3f}")
     return Entrant(
         name=PPO,

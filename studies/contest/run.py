@@ -34,6 +34,7 @@ from studies.contest.hours import CORES, planned_seconds
 from studies.contest.plan import (
     TRAINED,
     check_rule,
+    check_specs,
     find_instances,
     make_plan,
     open_test,
@@ -155,6 +156,7 @@ def _plan(
     """Write and print the plan; return its instances, the plan and its hash."""
     _print_machines(profiles)
     instances = find_instances(budget, profiles)
+    check_specs(instances, budget.actions.all_specs)
     for item in instances:
         console.print(f"  {item.name}: {item.group}, limited by the {item.limit}")
     if budget.held_out:
@@ -228,6 +230,7 @@ def _real(study: Study, entrants: Sequence[Entrant]) -> None:
     budget = study.budget
     if budget.real_seconds == 0.0 or not entrants:
         return
+    study.executor.take_folder()  # all jobs may be saved, and the replay is none
     if budget.real_seeds == 0:
         times = study.profiles.get(MEASURED)
         is_ours = times is not None and times.fingerprint.get("id") == fingerprint()["id"]

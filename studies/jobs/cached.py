@@ -61,7 +61,8 @@ class CachedExecutor(ABC):
         self._revision, self._versions = code_revision(), versions()
         self._made_by: dict[str, str] = {}
         """by name of the job: the revision of the code that made its result"""
-        self._others_told = False
+        self._told: set[str] = set()
+        """revisions and packages that were not this process's, and were named"""
         self._pace = _Pace(silent)
 
     @abstractmethod
@@ -120,7 +121,7 @@ class CachedExecutor(ABC):
         return dict(Counter(self._made_by.values()).most_common())
 
     def _tell_others(self, outcomes: Sequence[Outcome[Any]]) -> None:
-        """Say once that some of these results are of other code or packages: nothing else would."""
+        """Say once of each that some results are of other code or packages: nothing else would."""
         own = self._revision
         by = revisions({each.key: each for each in outcomes}.values())  # a job may be asked twice
         others = {name: count for name, count in by.items() if name != own}
@@ -132,8 +133,8 @@ class CachedExecutor(ABC):
         }
         found = [f"code than this ({made_by(others)})"] if others else []
         found += [f"packages than these ({', '.join(sorted(packages))})"] if packages else []
-        if found and not self._others_told:
-            self._others_told = True
+        if not self._told.issuperset(others.keys() | packages):
+            self._told |= others.keys() | packages
             say(
                 f"  saved results are of other {' and '.join(found)}: if that changed how runs go, "
                 "give --out a new folder to make all of them with this"
@@ -163,7 +164,8 @@ class CachedExecutor(ABC):
         key = job_key(job, self.folder.path)
         # Where a run directory was lost, what comes with the new one is its result.
         if job.out is not None or key not in self._cache:
-            known = {"git_revision": self._revision, "versions": self._versions}
+            by = done.revision or self._revision  # a worker elsewhere, or later, may have others
+            known = {"git_revision": by, "versions": self._versions}
             result = {"value": done.result, "cpu_seconds": done.cpu_seconds, **known}
             self._cache.save(key, result)
         for abandoned in (self.folder.path / SCRATCH).glob(f"{name}-*"):  # of a killed worker

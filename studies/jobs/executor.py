@@ -101,6 +101,14 @@ class Executor(Protocol):
     is_local: bool
     """whether what is timed is this machine"""
 
+    def take_folder(self) -> None:
+        """Keep the study's folder to this process, as `map` does once it makes something.
+
+        Raises:
+            UserError: another process makes runs in it.
+        """
+        ...
+
     def map(self, jobs: Sequence[Job[R]], on_done: Advance = silent) -> list[Outcome[R]]:
         """Return the outcome of every job, in order; `on_done` is called for each.
 

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import traceback
 from dataclasses import dataclass, replace
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from time import process_time
@@ -19,6 +20,7 @@ from accerl.errors import GameError, UserError
 from accerl.precision import auto_means
 from accerl.records import METRICS, SUMMARY, json_hash
 from accerl.training.run_folder import CHECKPOINT
+from controller.bundle.meta import code_revision
 from studies.jobs.executor import Job
 from studies.study_folder import StudyFolder, find_folder, pack_records
 
@@ -35,6 +37,8 @@ class Done:
     result: dict[str, Any]
     """plain JSON"""
     cpu_seconds: float
+    revision: str | None = None
+    """of the code that did it, see `code_revision`; None: that of whoever asked for it"""
     records: dict[str, str] | None = None
     """of its run directory, where the worker does not see the study's folder"""
 
@@ -95,6 +99,7 @@ def do(data: bytes) -> Done | Failed:
     import torch
 
     torch.set_num_threads(1)
+    revision = _revision()
     # What a job costs must not depend on who else uses the machine meanwhile.
     busy = process_time()
     try:
@@ -104,7 +109,14 @@ def do(data: bytes) -> Done | Failed:
             result, records = _do(job, digest, folder)
     except Exception as error:  # any: it is the study that ends, not this process
         return Failed(error=_in_one_line(error))
-    return Done(result=result, cpu_seconds=process_time() - busy, records=records)
+    busy = process_time() - busy
+    return Done(result=result, cpu_seconds=busy, revision=revision, records=records)
+
+
+@cache
+def _revision() -> str:
+    """Return what this process says of its code: as it was when it did its first job."""
+    return code_revision()
 
 
 def _do(

@@ -43,6 +43,7 @@ from studies.oracle_gap.branching import (
     base_config,
 )
 from studies.progress import bar, console, say
+from studies.study_folder import check_folder
 
 RESULT = "oracle-gap.json"
 SPECS = (
@@ -117,11 +118,15 @@ def run_oracle_gap(out: Path, options: StudyOptions) -> dict[str, Any]:
         games = dict.fromkeys(game for game, _ in pairs)
         pairs = tuple((game, options.profile) for game in games)
     _check_profiles(pairs)
+    if not (out / RESULT).is_file():
+        check_folder(out)
     make_out_dir(out)
     _claim(out / RESULT, options.settings("oracle-gap"))
     rows: list[dict[str, Any]] = []
     result = _result(rows, options, {})
     with options.open_executor(out) as executor:
+        if not (out / RESULT).is_file():
+            write_json(out / RESULT, result)  # what the folder is for
         for game, name in pairs:
             rows.append(_gap(executor, spent, game, name, seed))
             result = _result(rows, options, executor.runs_by)

@@ -78,7 +78,9 @@ def compared(
     """
     filled = matrix.filled().log_seconds
     others = {name: _chosen(matrix, choice) for name, choice in AGAINST.items()}
-    others[UNCOMPRESSED] = filled[:, matrix.specs.index(IDENTITY.label), :]
+    horizons = np.log([item.horizon_seconds for item in instances])[:, None]
+    # A gap may be filled with more than a run can take.
+    others[UNCOMPRESSED] = np.minimum(filled[:, matrix.specs.index(IDENTITY.label), :], horizons)
     return [
         _compared(matrix, instances, each, others, dice(seed, 100 + place))
         for place, each in enumerate(tested)

@@ -74,7 +74,10 @@ def spread_over(instances: Sequence[Instance], count: int) -> list[Instance]:
 
 
 def levels_of(specs: Sequence[CompressionSpec]) -> ActionSpace:
-    """Return the levels that searches choose from: those that the specs have."""
+    """Return the levels that searches choose from: those that the specs have, in any combination.
+
+    So rules may act with specs that the matrix does not have.
+    """
     students = {spec.student for spec in specs}
     return ActionSpace(
         bits=tuple(sorted({spec.bits for spec in specs}, reverse=True)),
@@ -109,8 +112,8 @@ def tune_rule(
             runs=budget.rule_runs,
             out=study.out,
             seed=study.seed,
-            # The plan does not say what rules are tuned on.
-            plan=json_hash([study.plan, [item.name for item in chosen], TUNE_SEEDS[0]]),
+            # The plan does not say what rules are tuned on, and targets are measured after it.
+            plan=json_hash([study.plan, [item.to_json() for item in chosen], TUNE_SEEDS[0]]),
             storage=storage,
             on_replayed=advance,
             first=guesses(name, None),

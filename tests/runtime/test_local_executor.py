@@ -220,7 +220,7 @@ def test_saved_results_of_other_code_or_packages_are_told(
     printed = capsys.readouterr()
     told = " ".join((printed.out + printed.err).split())
     others = "other code than this (1 by 0123456) and packages than these (torch 2.8.0)"
-    assert told.count(f"saved results are of {others}: if that changed") == 1
+    assert told.count(f"saved results are of {others}: if that changed") == told.count("saved") == 1
 
 
 def test_a_job_whose_code_ends_the_program_is_named_at_once(tmp_path: Path, diary: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
 
+from accerl.errors import UserError
 from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
 from accerl.spec import CompressionSpec
 
@@ -39,6 +40,23 @@ class Difference:
         """Return all fields and the ratio as a JSON object."""
         spec = None if self.spec is None else self.spec.to_json()
         return {**asdict(self), "spec": spec, "ratio": self.ratio}
+
+
+def same_times(a: LatencyProfile, b: LatencyProfile) -> tuple[LatencyProfile, LatencyProfile]:
+    """Return the first times of two profiles that are of one game and one learner's network.
+
+    Raises:
+        UserError: they have none in common.
+    """
+    for mine in (a, *a.games):
+        for theirs in (b, *b.games):
+            if (mine.game, mine.network) == (theirs.game, theirs.network):
+                return mine, theirs
+    have = (", ".join(sorted({times.game for times in (p, *p.games)})) for p in (a, b))
+    raise UserError(
+        f"latency profiles {a.name!r} (of {next(have)}) and {b.name!r} (of {next(have)}) have no "
+        "game and network in common; measure one on both machines (`accerl profile measure --game`)"
+    )
 
 
 def compare(a: LatencyProfile, b: LatencyProfile) -> list[Difference]:
@@ -127,15 +145,23 @@ def middle(before: LatencyProfile, after: LatencyProfile) -> LatencyProfile:
         for a, b in zip(before.specs, after.specs, strict=True)
     )
     times = {name: mean(getattr(before, name), getattr(after, name)) for name in _OF_MACHINE}
+    rates = before.copy_bytes_per_second, after.copy_bytes_per_second
+    if all(rates):  # the mean of the times that they stand for
+        times["copy_bytes_per_second"] = 2.0 / sum(1.0 / rate for rate in rates)
     small = before.small_learner_us
     learners = {name: mean(us, after.small_learner_us[name]) for name, us in small.items()}
     return replace(before, specs=specs, small_learner_us=learners, **times)
 
 
 def drift(before: LatencyProfile, after: LatencyProfile) -> dict[str, float]:
-    """Return after over before of what counts most; of inference, the median over specs."""
+    """Return after over before of what counts most, in times; of inference, the median over specs.
+
+    Of a rate, the time that it stands for: above 1 everything takes longer.
+    """
     names = [name for name in _OF_MACHINE if getattr(before, name)]
     found = {name: getattr(after, name) / getattr(before, name) for name in names}
+    if rate := found.pop("copy_bytes_per_second", None):
+        found["copy_us"] = 1.0 / rate
     pairs = zip(before.specs, after.specs, strict=True)
     infer = [b.infer_us[batch] / us for a, b in pairs for batch, us in a.infer_us.items()]
     return {**found, "infer_us": median(infer)}

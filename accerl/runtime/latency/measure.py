@@ -24,7 +24,7 @@ from accerl.runtime.machine.memory import keep_freed_memory
 from accerl.runtime.machine.threads import own_threads
 from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, Decision
 
-BATCHES = (1, 16, 32)
+BATCHES = (1, 8, 16, 32)
 
 
 def measure_profile(
@@ -64,6 +64,18 @@ def _usual_batches(config: RunConfig) -> list[int]:
     return sorted({own, *(batch for batch in BATCHES if batch < own)})
 
 
+def check_ours(base: LatencyProfile | None) -> None:
+    """Refuse to measure in place of what another machine was measured to be.
+
+    Raises:
+        UserError: `base` is of another machine.
+    """
+    if base is not None and base.fingerprint.get("id") != fingerprint()["id"]:
+        raise UserError(
+            f"latency profile {base.name!r} was not measured on this machine; give another --name"
+        )
+
+
 def measure_game(
     config: RunConfig,
     base: LatencyProfile | None,
@@ -90,11 +102,7 @@ def measure_game(
         UserError: `base` is of another machine, or a learner on another device, or a student is
             not smaller than the network.
     """
-    machine = fingerprint()
-    if base is not None and base.fingerprint.get("id") != machine["id"]:
-        raise UserError(
-            f"latency profile {base.name!r} was not measured on this machine; give another --name"
-        )
+    check_ours(base)
     config = _decided(config)
     if base is not None and base.on_gpu != (config.learner.device != "cpu"):
         raise UserError(

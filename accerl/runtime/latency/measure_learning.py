@@ -163,7 +163,7 @@ class Measuring:
             name=name,
             source=f"measured: {self.config.game}, {self.config.runtime.num_envs} environments, "
             f"actor and learner side by side on one thread each, {self._learner_said}, "
-            f"medians of {self.repeats} rounds",
+            f"medians of {self.repeats} interleaved rounds of acting, of a few calls of the rest",
             env_step_us=acted.all("env"),
             write_us=acted.all("write"),
             learner_us_per_sample=us_per_sample[main],

@@ -132,14 +132,18 @@ class LatencyProfile(JsonFields):
         optional += [self.num_hosts, self.down_bytes_per_second, self.up_bytes_per_second]
         for row in self.specs:
             optional += [row.load_ms, row.size_bytes]
-        if any(value < 0.0 for value in optional):
-            raise UserError(f"latency profile {self.name!r}: nothing in it may be negative")
+        if not all(0.0 <= value < math.inf for value in optional):
+            raise UserError(
+                f"latency profile {self.name!r}: nothing in it may be negative, NaN or infinite"
+            )
+        if len({row.spec for row in self.specs}) < len(self.specs):
+            raise UserError(f"latency profile {self.name!r}: a spec stands there twice")
         if self.num_actors < 1 or self.actors_per_batch < 1:
             raise UserError(f"latency profile {self.name!r}: it needs at least one actor")
         if self.cores < 1:
             raise UserError(f"latency profile {self.name!r}: it needs at least one core")
         require_choice(f"latency profile {self.name!r}: learner", self.learner, LEARNERS)
-        if not 0.0 < self.gpu_core <= 1.0 or self.step_bytes <= 0.0:
+        if not (0.0 < self.gpu_core <= 1.0 and 0.0 < self.step_bytes < math.inf):
             raise UserError(
                 f"latency profile {self.name!r}: gpu_core must lie above 0 and at most at 1, "
                 "step_bytes above 0"

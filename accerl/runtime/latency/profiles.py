@@ -10,6 +10,7 @@ from accerl.runtime.latency import shipped
 from accerl.runtime.latency.families import FAMILIES, machine_of, sample_machine
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.shipped.paper import PAPER, paper_profile
+from accerl.runtime.machine.cores import usable_cores
 from accerl.spec import STUDENTS, CompressionSpec
 
 SHIPPED = (PAPER, *shipped.MAKERS)
@@ -89,6 +90,20 @@ def this_machine(folder: Path | None = None) -> str:
     kept = MEASURED in profile_names(folder)
     is_ours = kept and load_profile(MEASURED, folder).fingerprint.get("id") == fingerprint()["id"]
     return MEASURED if is_ours else "two-core"
+
+
+def note_on_cores(profile: LatencyProfile) -> str | None:
+    """Say of a profile of this machine that it had another number of cores then; None: it had not.
+
+    A container may have fewer of a machine's than were there when it was measured.
+    """
+    if profile.fingerprint.get("id") != fingerprint()["id"] or profile.cores == usable_cores():
+        return None
+    return (
+        f"latency profile {profile.name!r} is of this machine with {profile.cores} cores, and "
+        f"{usable_cores()} can be used now: what follows is of {profile.cores}; measure it again "
+        "(`accerl profile measure`) for these"
+    )
 
 
 def save_profile(profile: LatencyProfile, path: Path) -> None:

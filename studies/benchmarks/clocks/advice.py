@@ -21,6 +21,8 @@ from studies.benchmarks.repeats import apart, median_and_spread, result_of, time
 from studies.jobs.cache import ResultCache
 from studies.progress import bar
 
+SERVED = 0.9
+"""share of a window that a spec must have acted in, for the window to be of it"""
 WARM_UP = 0.4
 """share of the time of each spec that is left out: it has to be published and loaded first"""
 
@@ -180,16 +182,23 @@ def _row(
 
 
 def _agreement(rows: Sequence[Mapping[str, Any]], advised: str) -> dict[str, Any]:
-    """Return how far off the predictions are, and what following the advice costs."""
-    errors = np.abs([row["error"] for row in rows])
-    speedups = np.abs([row["predicted_speedup"] / row["real_speedup"] - 1.0 for row in rows[1:]])
-    fastest = max(rows, key=lambda row: row["real"])
-    mine = next(row for row in rows if row["label"] == advised)
+    """Return how far off the predictions are, and what following the advice costs.
+
+    What hardly acted, such as a student that waited to be admitted, shows another's pace, and is
+    left out.
+    """
+    served = [row for row in rows if row["acted"] >= SERVED]
+    errors = np.abs([row["error"] for row in served])
+    ratios = [row["predicted_speedup"] / row["real_speedup"] for row in served if row != rows[0]]
+    speedups = np.abs(np.array(ratios) - 1.0)
+    fastest = max(served, key=lambda row: row["real"])
+    mine = next((row for row in served if row["label"] == advised), None)
     return {
+        "left_out": [row["label"] for row in rows if row not in served],
         "error_median": float(np.median(errors)),
         "error_max": float(np.max(errors)),
         "speedup_error_median": float(np.median(speedups)) if len(speedups) else 0.0,
         "speedup_error_max": float(np.max(speedups)) if len(speedups) else 0.0,
         "fastest": fastest["label"],
-        "advised_over_fastest": mine["real"] / fastest["real"],
+        "advised_over_fastest": None if mine is None else mine["real"] / fastest["real"],
     }

@@ -262,11 +262,15 @@ def _agreement(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def window_errors(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[float, float], float]:
-    """Return |real / virtual - 1| by window: what is after one event may be before the next."""
+    """Return |real / virtual - 1| by window: what is after one event may be before the next.
+
+    1 where one clock alone stood still, or had one interval for the whole window. Where both did,
+    there is no error to speak of.
+    """
     return {
-        (row["begins"], row["ends"]): abs(row["ratio"] - 1.0)
+        (row["begins"], row["ends"]): 1.0 if row["ratio"] is None else abs(row["ratio"] - 1.0)
         for row in rows
-        if row["ratio"] is not None
+        if row["real"] or row["virtual"]
     }
 
 

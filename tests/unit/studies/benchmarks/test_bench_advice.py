@@ -63,6 +63,27 @@ def test_rows_hold_whole_specs_and_are_printed_by_their_labels() -> None:
     assert INT8.label in console.export_text().split("Env steps/s are off")[0]
 
 
+def test_a_pace_that_something_else_made_is_no_verdict() -> None:
+    predicted = {"env_steps_per_second": 90.0, "policy_lag": 1.0, "speedup": 1.0, "limit": "env"}
+    shown = {"env_steps_per_second": 100.0, "policy_lag": 1.0, "acted": 1.0, "cores": {}}
+    waited = {**shown, "env_steps_per_second": 900.0, "acted": 0.2}
+    rows = [
+        advice._row(predicted, spec, [own], [shown])
+        for spec, own in ((IDENTITY, shown), (INT8, waited))
+    ]
+    found = advice._agreement(rows, INT8.label)
+    assert (found["fastest"], found["left_out"]) == (IDENTITY.label, [INT8.label])
+    assert found["error_max"] == pytest.approx(0.1)
+    assert found["advised_over_fastest"] is None
+    console = Console(width=300, record=True)
+    run = {"game": "pong", "network": "original", "actors": 1, "cores": 2, "device": "cpu"}
+    print_advised(
+        {**run, "precision": "fp32", "rows": rows, "advised": INT8.label, **found}, console
+    )
+    said = " ".join(console.export_text().split())
+    assert "an unknown share of the pace of the fastest, original fp32. Left out of this" in said
+
+
 def test_a_window_without_an_update_costs_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     report = SimpleNamespace(env_steps=0, seconds=2.4, spec_seconds={}, cpu_seconds={})
     run = SimpleNamespace(apply=lambda _: None, advance=lambda _: report, close=lambda: None)

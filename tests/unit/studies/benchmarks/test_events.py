@@ -67,6 +67,18 @@ def test_speeds_are_of_whole_intervals_within_each_window() -> None:
     assert slower[0]["real"] == pytest.approx(10.0)  # the median over seeds
 
 
+@pytest.mark.parametrize("stalled", ["real", "virtual"])
+def test_a_clock_that_stands_still_alone_is_an_error(stalled: str) -> None:
+    event = Condition(at_seconds=3.0, lasts_seconds=3.0, kind="throttle", amount=2.0)
+    steady, still = run(*[8] * 9), run(*[8] * 3, *[0] * 3, *[8] * 3)
+    clocks = ([still], [steady]) if stalled == "real" else ([steady], [still])
+    rows = compare_events(Conditions((event,)), 3.0, 9.0, *clocks)
+    assert list(window_errors(rows).values()) == [0.0, 1.0, 0.0]
+    assert _agreement(rows)["within"] is False
+    both = compare_events(Conditions((event,)), 3.0, 9.0, [still], [still])
+    assert list(window_errors(both).values()) == [0.0, 0.0]
+
+
 def test_a_pause_between_two_events_counts_once() -> None:
     lasts = {"lasts_seconds": 3.0, "kind": "co-tenant", "amount": 1.0}
     events = tuple(Condition(at_seconds=at, **lasts) for at in (3.0, 9.0))

@@ -266,7 +266,7 @@ def test_rules_of_an_instance_begin_with_its_own_best_static_spec(
 
     monkeypatch.setattr(entrants, "tune", tune)
     monkeypatch.setattr(entrants, "choose_on_validation", lambda tuned, *_, **__: tuned)
-    study: Any = MagicMock(instances=INSTANCES, tune_seeds=(), validate_seeds=())
+    study: Any = MagicMock(instances=INSTANCES, tune_seeds=(), validate_seeds=(), plan="plan")
     study.budget.instance_runs = 1
     own, net3 = INSTANCES[0].name, CompressionSpec(student="net3")
     entrants.tuned_per_instance(study, ["three-stage"], {own: net3})

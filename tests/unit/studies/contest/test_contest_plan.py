@@ -34,6 +34,7 @@ from studies.contest.plan import (
     NEW_MACHINE,
     TRAINED,
     check_rule,
+    check_specs,
     find_group,
     find_instances,
     make_plan,
@@ -249,3 +250,16 @@ def test_a_plan_of_one_test_seed_promises_no_width() -> None:
     budget = replace(BUDGET, test_seeds=1)
     plan = make_plan(budget, find_instances(budget, PROFILES), seed=0, primary=("fp32",))
     assert plan["precision"].endswith("but these are too few seeds for an interval")
+
+
+def test_a_machine_without_times_of_what_is_searched_is_refused() -> None:
+    instances = find_instances(BUDGET, PROFILES)
+    specs = BUDGET.actions.all_specs
+    check_specs(instances, specs)
+    first = instances[0]
+    assert first.latency is not None
+    last = specs[-1].student
+    few = tuple(row for row in first.latency.specs if row.spec.student != last)
+    poor = replace(first, latency=replace(first.latency, specs=few))
+    with pytest.raises(UserError, match=f"no times of .*{specs[-1].label}"):
+        check_specs([*instances[1:], poor], specs)

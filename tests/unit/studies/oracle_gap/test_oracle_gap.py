@@ -164,3 +164,21 @@ def test_the_interval_is_student_s_t_of_paired_differences() -> None:
 def test_mistakes_are_told(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         run_oracle_gap(tmp_path, StudyOptions(**fields))
+
+
+def test_a_folder_is_claimed_before_anything_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").write_text("no study's")
+    with pytest.raises(UserError, match="is not empty and holds no study"):
+        run_oracle_gap(tmp_path, StudyOptions(budget="tiny"))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(oracle_gap, "_gap", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run_oracle_gap(tmp_path / "study", StudyOptions(budget="tiny"))
+    with pytest.raises(UserError, match="is of seed 0, not 1"):
+        run_oracle_gap(tmp_path / "study", StudyOptions(budget="tiny", seed=1))

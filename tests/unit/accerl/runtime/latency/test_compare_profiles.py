@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from accerl.runtime.latency.compare import compare, describe_wiring
+from accerl.errors import UserError
+from accerl.runtime.latency.compare import compare, describe_wiring, drift, middle, same_times
 from accerl.runtime.latency.profiles import load_profile, paper_profile
 from accerl.spec import IDENTITY
 
@@ -34,6 +35,24 @@ def test_ratios_are_b_over_a() -> None:
     write = rows["write", None, None]
     assert (write.a, write.b, write.ratio, write.size) == (0.0, 7.0, None, math.inf)
     assert rows["load", IDENTITY, None].to_json()["b"] == 2000.0
+
+
+def test_times_of_the_same_game_are_compared_wherever_they_stand() -> None:
+    breakout = replace(PAPER, name="mine", game="breakout", games=(PAPER,))
+    assert same_times(PAPER, breakout) == (PAPER, PAPER)
+    alone = replace(breakout, games=())
+    assert same_times(breakout, alone) == (breakout, alone)
+    with pytest.raises(UserError, match=r"'paper-1080ti' \(of pong\) and 'mine' \(of breakout\)"):
+        same_times(PAPER, alone)
+
+
+def test_a_rate_drifts_as_the_time_that_it_stands_for() -> None:
+    slow = replace(PAPER, copy_bytes_per_second=1e9)
+    fast = replace(slow, copy_bytes_per_second=3e9, env_step_us=2.0 * slow.env_step_us)
+    found = drift(fast, slow)
+    assert (found["copy_us"], found["env_step_us"]) == pytest.approx((3.0, 0.5))
+    assert "copy_bytes_per_second" not in found
+    assert middle(fast, slow).copy_bytes_per_second == pytest.approx(1.5e9)
 
 
 def test_only_specs_of_both_are_compared() -> None:

@@ -266,6 +266,10 @@ def test_a_file_that_holds_something_else_is_told_from_a_damaged_one(
         ({"gpu_core": 1.5}, "gpu_core must lie above 0"),
         ({"num_hosts": 3}, "3 machines for 2 rollouts at a time"),
         ({"num_hosts": 1, "down_bytes_per_second": -1.0}, "nothing in it may be negative"),
+        ({"write_us": math.nan}, "nothing in it may be negative, NaN or infinite"),
+        ({"up_bytes_per_second": math.inf}, "nothing in it may be negative, NaN or infinite"),
+        ({"step_bytes": math.nan}, "step_bytes above 0"),
+        ({"specs": paper_profile().specs[:1] * 2}, "a spec stands there twice"),
     ],
 )
 def test_impossible_machines_are_refused(changes: dict[str, Any], words: str) -> None:
