@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+WIDEST = 100.0
+"""so many times its lower bound an interval's upper one may be, to be shown"""
 NOTHING = "\N{EN DASH}"
 
 
@@ -42,6 +44,11 @@ def fixed(value: float | None, decimals: int = 2) -> str:
 def interval(low: float | None, high: float | None, decimals: int = 2) -> str:
     """Return "low to high"."""
     return NOTHING if low is None or high is None else f"{low:.{decimals}f} to {high:.{decimals}f}"
+
+
+def is_of_use(low: float, high: float) -> bool:
+    """Whether an interval of ratios says more than that there are too few seeds."""
+    return high <= WIDEST * low
 
 
 def gain(ratio: float | None, low: float | None, high: float | None) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from studies.bits.plan import BUDGETS as BITS_BUDGETS
 from studies.learning.curve import PROCESSES
 from studies.learning.interval import ENOUGH_GAMES
 from studies.papers.plan import BUDGETS, FIGURES, at_budget
-from studies.papers.results import interval_text, reached_text
+from studies.papers.results import interval_text, ratio_text, reached_text
 
 PAGE = "README.md"
 SHAPE = {
@@ -188,8 +188,8 @@ def _lines(panel: Mapping[str, Any], machine: str, known: Mapping[str, Any]) -> 
         end = "-" if line["end_score"] is None else f"{line['end_score']:.1f}"
         lines.append(
             f"| {line['label']} | {line['curves'][0]['seconds'][-1]:,.0f} | {end} | "
-            f"{reached_text(line, known['target'])} | {interval_text(line['env_steps_ratio'])} | "
-            f"{interval_text(line['seconds_ratio'])} | {interval_text(line['core_seconds_ratio'])} "
+            f"{reached_text(line, known['target'])} | {ratio_text(line['env_steps_ratio'])} | "
+            f"{ratio_text(line['seconds_ratio'])} | {ratio_text(line['core_seconds_ratio'])} "
             f"| {_by_process(line)} | {line['env_steps_per_second']:,.0f} |"
         )
     return lines

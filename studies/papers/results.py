@@ -11,6 +11,7 @@ from rich.table import Table
 
 from accerl.presets import load_preset
 from analysis.comparison.scores import reached
+from analysis.formats import is_of_use
 from studies.learning.curve import LearningCurve, Ratios
 from studies.learning.interval import mean_interval
 from studies.papers.figure import LEARNER, Curves, Panel, PaperFigure
@@ -173,9 +174,9 @@ def figure_tables(result: Mapping[str, Any]) -> list[Table]:
                     _number(line["end_score"]),
                     _number(known["target"]),
                     reached_text(line, known["target"]),
-                    interval_text(line["env_steps_ratio"]),
-                    interval_text(line["seconds_ratio"]),
-                    interval_text(line["core_seconds_ratio"]),
+                    ratio_text(line["env_steps_ratio"]),
+                    ratio_text(line["seconds_ratio"]),
+                    ratio_text(line["core_seconds_ratio"]),
                     f"{line['env_steps_per_second']:,.0f}",
                 )
             found.append(table)
@@ -200,6 +201,15 @@ def interval_text(found: Mapping[str, Any] | None) -> str:
     if found["low"] is None or found["high"] is None:
         return text
     return f"{text} ({found['low']:.2f} to {found['high']:.2f})"
+
+
+def ratio_text(found: Mapping[str, Any] | None) -> str:
+    """Return `interval_text` of a ratio; in place of an interval that says nothing, why."""
+    if found is None or None in (found["low"], found["high"]):
+        return interval_text(found)
+    if is_of_use(found["low"], found["high"]):
+        return interval_text(found)
+    return f"{interval_text({**found, 'low': None})} (too few seeds)"
 
 
 def reached_text(line: Mapping[str, Any], target: float | None) -> str:

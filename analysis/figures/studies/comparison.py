@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
@@ -12,10 +12,9 @@ from analysis.comparison.curves import band, resample
 from analysis.figures.forest import WHOLE, ratio_layers
 from analysis.figures.parts import COUNT_AXIS, lines_by, make_figure, marks, values_of
 from analysis.figures.theme import DASHES, Figure, strategy_colours
+from analysis.formats import is_of_use
 
 GRID_POINTS = 60
-WIDEST = 100.0
-"""by which an interval's upper bound may be so many times its lower one, to be shown"""
 
 
 def comparison_figures(result: Mapping[str, Any]) -> list[Figure]:
@@ -38,7 +37,7 @@ def ratio_forest(result: Mapping[str, Any], at: int) -> Figure | None:
         if found["seconds_ratio"] is None:
             continue
         shown = None if found["bound"] else found["seconds_interval"]
-        shown = shown if shown and is_of_use(shown) else None
+        shown = shown if shown and is_of_use(*shown) else None
         low, high = shown or (None, None)
         text = f"{found['bound']}{found['seconds_ratio']:.2f}"
         text += "" if low is None else f"  ({low:.2f} to {high:.2f})"
@@ -57,12 +56,6 @@ def ratio_forest(result: Mapping[str, Any], at: int) -> Figure | None:
         ratio_layers(table, title, "strategy"),
         table,
     )
-
-
-def is_of_use(interval: Sequence[float]) -> bool:
-    """Whether an interval of ratios says more than that there are too few seeds."""
-    low, high = interval
-    return high <= WIDEST * low
 
 
 def score_curves(result: Mapping[str, Any], axis: str) -> Figure | None:

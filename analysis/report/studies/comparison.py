@@ -9,7 +9,7 @@ from analysis import formats
 from analysis.figures.conditions import run_conditions
 from analysis.figures.costs import phase_bars
 from analysis.figures.strips import run_strips
-from analysis.figures.studies.comparison import is_of_use, ratio_forest, score_curves
+from analysis.figures.studies.comparison import ratio_forest, score_curves
 from analysis.records.comparison import COMPARISON
 from analysis.records.load import RunRecord
 from analysis.report.blocks import Block, Section, Text, fold, listing, section
@@ -265,5 +265,5 @@ def _compared(
     text = f"{mark}{value:{digits}}"
     if interval is not None and not mark:  # of a bound it would look like more than it is
         bounds = f"{interval[0]:{digits}} to {interval[1]:{digits}}"
-        text += f" ({'too few seeds' if is_ratio and not is_of_use(interval) else bounds})"
+        text += f" ({bounds if formats.is_of_use(*interval) or not is_ratio else 'too few seeds'})"
     return Cell(text, value)

@@ -27,7 +27,7 @@ from studies.papers.figure import PAPER, PaperFigure, PaperRun
 from studies.papers.figures.fig1 import PUBLISHED_MS, saved_in_turn, saved_overlapped, time_split
 from studies.papers.page import PAGE, write_page
 from studies.papers.plan import FIGURES, at_budget, core_seconds
-from studies.papers.results import figure_result
+from studies.papers.results import figure_result, ratio_text
 from studies.papers.run import _run, run_papers
 from studies.papers.verdict import HOLDS, OPEN, SecondsAtMost
 from tests.fixtures.studies.paper_curves import PANEL, curve, curves
@@ -371,3 +371,11 @@ def test_the_paper_s_machine_cannot_stand_beside_itself() -> None:
     with pytest.raises(UserError, match="is there already"):
         FIGURES["fig10"].machines(PAPER)
     assert FIGURES["fig10"].machines()[PAPER].num_distillers == 1
+
+
+def test_an_interval_that_two_seeds_leave_open_is_not_written() -> None:
+    found = {"estimate": 0.65, "low": 0.04, "high": 10.96, "bound": ""}
+    assert ratio_text(found) == "0.65 (too few seeds)"
+    assert ratio_text({**found, "low": 0.2}) == "0.65 (0.20 to 10.96)"
+    assert ratio_text({**found, "low": None}) == "0.65"
+    assert ratio_text(None) == "-"
