@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,7 +89,7 @@ def make_report(
     totals: tuple[float, float, float],
     skill: float,
     kl: Mapping[CompressionSpec, float],
-    served: Collection[CompressionSpec],
+    acted_kl: Mapping[CompressionSpec, float],
     shadow: Mapping[CompressionSpec, float],
     waiting: Mapping[CompressionSpec, float | None],
     decision: Decision,
@@ -108,8 +108,8 @@ def make_report(
         total_seconds: the clock at its end.
         totals: env steps, learner updates and publications at its end.
         skill: of the learner.
-        kl: of compression by spec, nats, of what acted too.
-        served: specs that act at its end.
+        kl: of compression by spec that acts or waits at its end, nats.
+        acted_kl: the same by spec that acted in it.
         shadow: the same of what does not act.
         waiting: by spec that was asked for and is not admitted, see `IntervalReport`.
         decision: in effect.
@@ -122,9 +122,6 @@ def make_report(
     live = (sums.kl / weight + game.stale_kl * lag) * shown
     env_steps, updates, publications = sums.counted(totals)
     acted = skill * math.exp(-sums.kl / weight)
-    played = noise[4:] if env_steps else ()
-    spread = _spread(game, acted)
-    compared = {spec: kl[spec] for spec in (*served, *waiting)}
     return IntervalReport(
         index=index,
         seconds=seconds,
@@ -141,13 +138,13 @@ def make_report(
         kl_max_nats=20.0 * live,
         entropy_nats=math.log(game.num_actions)
         * min(1.0, (1.0 - 0.9 * skill) * math.exp(0.03 * noise[3])),
-        episode_returns=tuple(game.score(acted) + spread * each for each in played),
+        episode_returns=_episodes(game, acted, noise[4:]) if env_steps else (),
         learner_return=game.score(skill)
         + _spread(game, skill) / math.sqrt(max(episodes, 1)) * noise[1],
         decision=decision,
         spec_seconds=dict(sums.acted),
         switch_seconds=switch_seconds,
-        acted_kl_nats=_acted_kl(sums.acted, kl, game.stale_kl * lag, shown),
+        acted_kl_nats=_acted_kl(acted_kl, game.stale_kl * lag, shown),
         losses=diagnostics(live),
         conditions=conditions,
         actor_core_seconds=sums.actor_core,
@@ -160,18 +157,23 @@ def make_report(
             spec: None if nats is None else nats * shown for spec, nats in waiting.items()
         },
         takeovers=tuple(sums.takeovers),
-        **(_compared(game, sums, compared, shown) if publications else {}),
+        **(_compared(game, sums, kl, shown) if publications else {}),
     )
 
 
+def _episodes(game: GameFidelity, acted: float, noise: Sequence[float]) -> tuple[float, ...]:
+    """Return the scores of episodes that actors of this skill have played."""
+    spread = _spread(game, acted)
+    return tuple(game.score(acted) + spread * each for each in noise)
+
+
 def _acted_kl(
-    acted: Iterable[CompressionSpec],
     kl: Mapping[CompressionSpec, float],
     stale: float,
     shown: float,
 ) -> dict[CompressionSpec, float]:
     """Return KL(learner || actor) by what acted: of compression, `kl`, and of staleness."""
-    return {spec: (kl[spec] + stale) * shown for spec in acted}
+    return {spec: (nats + stale) * shown for spec, nats in kl.items()}
 
 
 def _compared(
@@ -182,7 +184,7 @@ def _compared(
     Args:
         game: that is played.
         sums: of the interval.
-        kl: of compression by spec that was published, nats.
+        kl: of compression by spec, nats.
         shown: factor of what is measured, by chance.
     """
     measured = {spec: nats * shown for spec, nats in kl.items()}

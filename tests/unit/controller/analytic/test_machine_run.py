@@ -161,6 +161,18 @@ def test_a_student_acts_when_it_is_published_and_warmed_up() -> None:
     assert later.student_kl_nats[NET3] < report.student_kl_nats[NET3]  # it is distilled on
 
 
+def test_what_acted_before_a_switch_keeps_its_own_kl() -> None:
+    """Of compression and staleness, where what follows it has next to none of the first."""
+    run = make(replace(QUIET, student_kl=0.5))
+    run.apply(Decision.of(NET3))
+    run.advance(20.0)
+    run.apply(Decision.of(INT8))
+    report = run.advance(20.0)
+    assert set(report.spec_seconds) == {NET3, INT8}
+    assert report.acted_kl_nats[NET3] > 2.0 * report.acted_kl_nats[INT8]
+    assert NET3 not in report.compression_kl_nats  # which is measured of what is published
+
+
 def test_a_student_that_is_too_far_waits_and_something_milder_acts() -> None:
     """Atari's presets admit by KL: one that cannot follow never acts, one that can soon does."""
     pong = config("pong", network="original")
