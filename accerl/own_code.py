@@ -50,6 +50,11 @@ class OwnConfig:
 NOTHING_OWN = OwnConfig()
 
 
+def class_name(part: object) -> str:
+    """Return what records call an object of the user's, ``module:Class``."""
+    return f"{type(part).__module__}:{type(part).__qualname__}"
+
+
 def find_own(what: str, path: str, example: str) -> Callable[..., Any]:
     """Return the function or class at an import path.
 

@@ -27,14 +27,15 @@ METRICS = "metrics.jsonl"
 CONFIG = "config.json"
 SUMMARY = "summary.json"
 CPU_INFO = Path("/proc/cpuinfo")
+_LIBRARIES = ("torch", "onnxruntime", "onnx", "gymnasium", "ale-py", "numpy", "optuna")
 
 
 def versions() -> dict[str, str]:
     """Return the versions of what a figure depends on, where it is installed."""
     found = {"python": platform.python_version()}
-    for name in ("torch", "onnxruntime", "gymnasium", "ale-py", "numpy", "optuna"):
+    for name in ("accerl-control", *_LIBRARIES):
         with suppress(metadata.PackageNotFoundError):  # a run needs no Optuna
-            found[name] = metadata.version(name)
+            found[name.removesuffix("-control")] = metadata.version(name)
     return found
 
 

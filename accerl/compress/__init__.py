@@ -11,7 +11,12 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from accerl.spec import IDENTITY, CompressionSpec
+
 if TYPE_CHECKING:
+    import numpy as np
+    from torch import nn
+
     from accerl.compress.artifact import Artifact
     from accerl.compress.chain import CompressorChain
     from accerl.compress.compressor import Compressor
@@ -71,8 +76,15 @@ def __getattr__(name: str) -> Any:
 class _CallablePackage(ModuleType):
     """A package that is a function too: both have the right name."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> EnginePolicy:
-        return import_module(f"{__name__}.policy").compress_policy(*args, **kwargs)
+    def __call__(
+        self,
+        module: nn.Module,
+        spec: CompressionSpec = IDENTITY,
+        observations: np.ndarray | None = None,
+        **options: Any,
+    ) -> EnginePolicy:
+        compress = import_module(f"{__name__}.policy").compress_policy
+        return compress(module, spec, observations, **options)
 
 
 sys.modules[__name__].__class__ = _CallablePackage

@@ -17,7 +17,6 @@ EXPECTED_ERROR = {32: 1e-3, 16: 0.05, 8: 0.1}
 """largest error of the logits as a share of their spread over actions, for an untrained policy is
 so close to uniform that its KL to anything is small; measured: 0 to 0.007 and 0.004 to 0.025"""
 
-ADVICE = "compress less, or act in torch (graph 'eager')"
 LAST_DIGIT = 1e-6
 """what float32 logits near 1 can resolve"""
 
@@ -42,7 +41,7 @@ def check_engine(artifact: Artifact, net: Policy, obs: np.ndarray) -> float:
         EngineMismatchError: the engine does not run, or its policy is not finite or too far away.
     """
     with torch.no_grad():
-        states = torch.from_numpy(np.ascontiguousarray(obs)).to(net.device)
+        states = torch.from_numpy(np.array(obs)).to(net.device)  # a forward may write into it
         logits = net(states)[0].float().cpu().numpy()
     if not np.isfinite(logits).all():
         raise EngineMismatchError(
@@ -50,17 +49,20 @@ def check_engine(artifact: Artifact, net: Policy, obs: np.ndarray) -> float:
             "it, or what it divides and takes logarithms of"
         )
     label, limit = artifact.spec.label, EXPECTED_KL_NATS[artifact.spec.bits]
+    advice = "compress less, or act in torch (graph 'eager')"
+    if artifact.spec.graph == "eager":
+        advice = "compress less, or mend a forward that acts otherwise when it is called again"
     try:
         acted, values = make_engine(artifact).infer(obs)
     except Exception as error:  # whatever a runtime throws: none of it may end a run
-        raise EngineMismatchError(f"{label} does not run: {one_line(error)}; {ADVICE}") from error
+        raise EngineMismatchError(f"{label} does not run: {one_line(error)}; {advice}") from error
     if not (np.isfinite(acted).all() and np.isfinite(values).all()):
-        raise EngineMismatchError(f"{label} puts out NaN or infinite values; {ADVICE}")
+        raise EngineMismatchError(f"{label} puts out NaN or infinite values; {advice}")
     kl = float(kl_nats(logits, acted).mean())
     if not kl <= limit:
         raise EngineMismatchError(
             f"{label} is {kl:.3g} nats away from its network, {limit:g} at most were expected; "
-            f"{ADVICE}"
+            f"{advice}"
         )
     error, size = _rms(_centred(logits - acted)), _rms(_centred(logits))
     limit = EXPECTED_ERROR[artifact.spec.bits]
@@ -68,7 +70,7 @@ def check_engine(artifact: Artifact, net: Policy, obs: np.ndarray) -> float:
     if not error <= limit * size + LAST_DIGIT:
         raise EngineMismatchError(
             f"{label} has errors of {error / max(size, LAST_DIGIT):.0%} of its logits' spread, "
-            f"{limit:.0%} at most were expected; {ADVICE}"
+            f"{limit:.0%} at most were expected; {advice}"
         )
     return kl
 

@@ -40,6 +40,7 @@ from accerl.networks.adopt import as_policy, require_chain
 from accerl.networks.graph_policy import GraphPolicy, Policy
 from accerl.networks.make import name_of
 from accerl.networks.policy_net import PolicyNet
+from accerl.own_code import class_name
 from accerl.spec import CompressionSpec, StudentKey
 
 PRECISIONS = {"INT8": 8, "BF16": 16}
@@ -396,4 +397,4 @@ def student_name(net: nn.Module) -> str:
     """Return what a network is called, or where its class is defined."""
     name = name_of(net) if isinstance(net, Policy) else None
     own = net.module if isinstance(net, GraphPolicy) else net
-    return name or f"{type(own).__module__}:{type(own).__name__}"
+    return name or class_name(own)

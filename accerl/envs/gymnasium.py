@@ -180,7 +180,8 @@ class _Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
             found = self.env.reset(**options)
             self._check_form(found, "reset", _RESET)
             self._seen, info = found
-            self._check_shape(self._seen)
+            self._check_observation(self._seen)
+            self._check_info(info)
             info = _lives_of(info)
         except GameError:
             raise
@@ -197,14 +198,36 @@ class _Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
                 f"returns ({', '.join(names)})"
             )
 
-    def _check_shape(self, seen: Any) -> None:
+    def _check_observation(self, seen: Any) -> None:
         """Refuse what does not fit into the batch, where it would have no name."""
-        declared = self.observation_space.shape
-        if declared is not None and np.shape(seen) != declared:
-            raise GameError(
-                f"game {self._game!r}: {self._who} returned an observation of shape "
-                f"{np.shape(seen)}, and its observation_space says {declared}"
+        space = self.observation_space
+        if space.shape is not None and np.shape(seen) != space.shape:
+            raise self._wrong(
+                f"an observation of shape {np.shape(seen)}", f"observation_space says {space.shape}"
             )
+        kind = getattr(seen, "dtype", None)
+        if kind == space.dtype or space.dtype is None:
+            return
+        kind = np.asarray(seen).dtype
+        if not np.can_cast(kind, space.dtype, "same_kind"):
+            raise self._wrong(
+                f"an observation of type {kind}", f"observation_space says {space.dtype}"
+            )
+
+    def _check_outcome(self, reward: Any, ends: tuple[Any, Any]) -> None:
+        """Refuse a reward that is no number, and ends that are neither true nor false."""
+        if np.ndim(reward):
+            raise self._wrong(f"a reward of shape {np.shape(reward)}", "a number is needed")
+        for name, value in zip(_STEP[2:4], ends, strict=True):
+            if value is None or np.ndim(value):
+                raise self._wrong(f"{value!r} as {name!r}", "True or False is needed")
+
+    def _check_info(self, info: Any) -> None:
+        if not isinstance(info, Mapping):
+            raise self._wrong(f"{type(info).__name__} as its info", "a dictionary is needed")
+
+    def _wrong(self, returned: str, needed: str) -> GameError:
+        return GameError(f"game {self._game!r}: {self._who} returned {returned}, and {needed}")
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment, unless it rests."""
@@ -214,7 +237,9 @@ class _Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             seen = self.env.step(action)
             self._check_form(seen, "step", _STEP)
-            self._check_shape(seen[0])
+            self._check_observation(seen[0])
+            self._check_outcome(seen[1], seen[2:4])
+            self._check_info(seen[4])
             return (*seen[:4], _lives_of(seen[4]))
         except GameError:
             raise

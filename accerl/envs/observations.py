@@ -52,7 +52,8 @@ class Observations:
         self._stack = config.frame_stack
         joined = (self._stack * shape[0], *shape[1:]) if len(shape) == 3 else (self._stack, *shape)
         whole = joined if self._stack > 1 else shape or (1,)
-        if len(whole) == 3 and min(whole[1:]) < CONVOLVED_SIDE:  # stacked, it looks like an image
+        # A matrix that is stacked, or a small board, looks like an image and is none.
+        if len(whole) == 3 and (image is None or min(whole[1:]) < CONVOLVED_SIDE):
             whole = (math.prod(whole),)
         self.spec = ObservationSpec(whole, self._dtype.name)
         """of one observation, as networks see it"""

@@ -20,6 +20,7 @@ from accerl.errors import UserError, first_line
 from accerl.networks.graph_policy import GraphPolicy, Policy, own_copy, random_states
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import Architecture, ConvSpec, PolicyNet
+from accerl.networks.probe import PROBED_STATES, TOLERANCE, make_lazy_weights
 
 _RELU = {nn.ReLU, torch.relu, functional.relu, "relu", "relu_"}
 _FLATTEN = {nn.Flatten, torch.flatten, "flatten", "reshape", "view"}
@@ -28,10 +29,6 @@ _SHAPE = {getattr, "size", "dim"}
 _SQUEEZE = {torch.squeeze, "squeeze", "flatten", "view", "reshape", operator.getitem}
 _LAYERS = (nn.Conv2d, nn.Linear)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
-COMPARED_STATES = 8
-"""drawn at random, on which a chain must act as the module does that it was read in"""
-TOLERANCE = 1e-3
-"""of the largest output: batch norms that were folded round differently"""
 KNOWN = "Conv2d, Linear, BatchNorm, ReLU, Flatten and Dropout"
 
 
@@ -49,11 +46,14 @@ def as_policy(module: nn.Module, observation: ObservationSpec, name: str | None 
     """
     if isinstance(module, GraphPolicy):
         return module
-    if any(weight.dtype == torch.bfloat16 for weight in module.parameters()):
-        raise UserError(
-            f"{type(module).__name__}: its weights are bfloat16, in which nothing can be learned; "
-            "call .float() on it (--set learner.precision=bf16 computes in bfloat16)"
-        )
+    for weight in module.parameters():
+        if weight.dtype in (torch.bfloat16, torch.float16):
+            kind = str(weight.dtype).removeprefix("torch.")
+            raise UserError(
+                f"{type(module).__name__}: its weights are {kind}, in which nothing can be "
+                "learned; call .float() on it (--set learner.precision=bf16 computes in bfloat16)"
+            )
+    make_lazy_weights(module, observation)
     try:
         return adopt(module, observation)
     except UserError as reason:
@@ -218,7 +218,7 @@ class _Reader:
     @torch.no_grad()
     def compare(self, net: PolicyNet) -> None:
         """Refuse `net` if it acts unlike the module: something was read that is not understood."""
-        states = random_states(net.observation, COMPARED_STATES, net.device)
+        states = random_states(net.observation, PROBED_STATES, net.device)
         try:
             with torch.enable_grad():
                 wanted = self._modules[""](states)

@@ -17,6 +17,7 @@ from accerl.networks.graph_policy import GraphPolicy, Policy
 from accerl.networks.impala import IMPALA, ImpalaNet, make_impala
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet, architecture, make_policy
+from accerl.networks.probe import require_gradients, require_repeatable
 from accerl.own_code import find_own
 from accerl.spec import STUDENTS, is_import_path, require_network
 
@@ -45,7 +46,7 @@ def make_network(
         UserError: there is no such network, or it does not fit the game.
     """
     if is_import_path(name):
-        return _own(name, observation, num_actions, generator or torch.Generator())
+        return _own(name, observation, num_actions, generator)
     require_network("network", name)
     if name in IMPALA:
         if generator is None:
@@ -68,10 +69,10 @@ def find_network(name: str) -> Callable[[ObservationSpec, int], Any]:
 
 
 def _own(
-    name: str, observation: ObservationSpec, num_actions: int, generator: torch.Generator
+    name: str, observation: ObservationSpec, num_actions: int, generator: torch.Generator | None
 ) -> Policy:
     make = find_network(name)
-    seed = int(torch.randint(2**31, (), generator=generator))
+    seed = int(torch.randint(2**31, (), generator=generator or torch.Generator()))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
@@ -81,12 +82,17 @@ def _own(
                 f"network {name!r} cannot be made for {observation} and {num_actions} actions: "
                 f"{first_line(error)}{raised_in(error)}"
             ) from error
-    if not isinstance(module, nn.Module):
-        raise UserError(f"network {name!r} returned {type(module).__name__}, not a torch module")
-    try:
-        policy = as_policy(module, observation, name)
-    except UserError as error:
-        raise UserError(f"network {name!r}: {error}") from error
+        if not isinstance(module, nn.Module):
+            raise UserError(
+                f"network {name!r} returned {type(module).__name__}, not a torch module"
+            )
+        try:
+            policy = as_policy(module, observation, name)
+            if generator is not None:  # else it was tried when its weights were drawn
+                require_repeatable(policy)
+                require_gradients(policy)
+        except UserError as error:
+            raise UserError(f"network {name!r}: {error}") from error
     if policy.num_actions != num_actions:
         raise UserError(
             f"network {name!r} returns logits of {policy.num_actions} actions, and the game has "

@@ -30,9 +30,9 @@ from accerl.monitor.strategy import (
     reset,
     specs_of,
 )
+from accerl.own_code import class_name
 from accerl.paper.actors import require_compressed
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.runtime.parts import class_name
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 

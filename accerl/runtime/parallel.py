@@ -236,6 +236,7 @@ class ParallelRun(ABC, Generic[W]):
         self._began = 0.0
         self._cpu.note(self._pids())
         self.publishing.rest()
+        self._watch_publishing()  # who was told to rest has nothing to finish
         learner_return = self._measure()
         decision = self.orders.decision
         assert decision is not None

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from accerl.compress.links import Link, Stage
 from accerl.config import RunConfig
 from accerl.correct import CorrectorChain, make_corrector
 from accerl.errors import ForwardError, UserError
 from accerl.monitor.indicators import Indicator
-from accerl.networks.adopt import COMPARED_STATES, TOLERANCE
-from accerl.networks.graph_policy import GraphPolicy, Policy, own_copy, random_states
+from accerl.networks.graph_policy import GraphPolicy, Policy, random_states
 from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
+from accerl.networks.probe import PROBED_STATES, alike, outputs_of
 from accerl.networks.structure import describe
-from accerl.own_code import make_own
+from accerl.own_code import class_name, make_own, own_errors
 from accerl.spec import is_import_path
 from accerl.weights import load_weights, weight_arrays
-
-
-def class_name(part: object) -> str:
-    """Return what records call an object of the user's, ``module:Class``."""
-    return f"{type(part).__module__}:{type(part).__qualname__}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +71,18 @@ class Parts:
         correctors = () if self.corrector is None else self.corrector.correctors
         both = {"corrector": correctors, "links": self.links}
         return {name: [class_name(part) for part in parts] for name, parts in both.items() if parts}
+
+    def check_sendable(self) -> None:
+        """Refuse what cannot be sent to other processes.
+
+        Raises:
+            UserError: it names the class.
+        """
+        correctors = () if self.corrector is None else self.corrector.correctors
+        for what, parts in (("link", self.links), ("corrector", correctors)):
+            for part in parts:
+                with own_errors(what, part):
+                    pickle.dumps(part)
 
     def check_stop(self) -> None:
         """Raise KeyboardInterrupt if the run is to end."""
@@ -137,13 +143,12 @@ def check_remade(policy: Policy, network: str, generator: torch.Generator) -> No
     if describe(made) != describe(policy):
         raise _draws(network)
     load_weights(made, weight_arrays(policy))
-    nets, states = (policy, policy, made), random_states(policy.observation, COMPARED_STATES)
+    nets, states = (policy, made), random_states(policy.observation, PROBED_STATES)
     try:
-        mine, again, theirs = [_outputs(net, states) for net in nets]
+        mine, theirs = [outputs_of(net, states) for net in nets]
     except ForwardError:  # no game shows such states; with zeros it was tried when it was made
-        mine, again, theirs = [_outputs(net, torch.zeros_like(states)) for net in nets]
-    # One that does not even act twice alike has dice of its own in its forward.
-    if _alike(mine, again) and not _alike(mine, theirs):
+        mine, theirs = [outputs_of(net, torch.zeros_like(states)) for net in nets]
+    if not alike(mine, theirs):
         raise _draws(network)
 
 
@@ -152,23 +157,6 @@ def _draws(network: str) -> UserError:
         f"network {network!r} draws numbers that are no floating-point weights or persistent "
         "buffers; other processes would draw others: make them persistent float buffers, or draw "
         "them from a fixed seed"
-    )
-
-
-@torch.no_grad()
-def _outputs(policy: Policy, states: Tensor) -> tuple[Tensor, Tensor]:
-    """Return logits and values of states, from equal dice at every call, by a copy of `policy`."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)  # a GPU's dice are the run's
-        logits, values = own_copy(policy).cpu()(states)
-    return logits, values
-
-
-def _alike(mine: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
-    """Whether outputs are equal but for rounding: weights are sent in float32."""
-    return all(
-        torch.allclose(own, other, atol=TOLERANCE * float(own.abs().max()), equal_nan=True)
-        for own, other in zip(mine, theirs, strict=True)
     )
 
 

@@ -13,6 +13,7 @@ from accerl.config import RunConfig
 from accerl.errors import UserError, did_you_mean, require_choice
 from accerl.monitor.strategies import STRATEGIES, FixedStrategy, HandSetStrategy, make_strategy
 from accerl.monitor.strategy import Strategy
+from accerl.own_code import make_own
 from accerl.settings import configure, refuse_idle
 from accerl.spec import CompressionSpec
 from accerl.training.run import RunResult, run_training
@@ -38,8 +39,9 @@ def train(
         game: a preset, an Atari game in snake case, or an id of Gymnasium's registry, where
             ``module:Id`` imports the module first.
         network: the learner's network; None: the game's.
-        strategy: an object, what actors act with throughout, the name of a hand-set strategy, or
-            the folder of a schedule bundle; None acts without compression.
+        strategy: an object, what actors act with throughout, the name of a hand-set strategy,
+            ``module:Class`` of your own, or the folder of a schedule bundle; None acts without
+            compression.
         seconds: length of the run on its own clock; None: the game's.
         seed: of all random numbers.
         out: folder to record the run in; None records nothing.
@@ -98,6 +100,9 @@ def _by_path(settings: Mapping[str, Any]) -> dict[str, Any]:
         for item in fields(kind)
     ]
     for setting in settings:
+        meant = [name for name in known if name.endswith(f"__{setting}")]
+        if meant:
+            raise UserError(f"setting {setting!r} lacks its section; write {' or '.join(meant)}")
         require_choice("setting", setting, known)
     return {setting.replace("__", ".", 1): value for setting, value in settings.items()}
 
@@ -120,6 +125,8 @@ def _strategy(strategy: Strategy | CompressionSpec | str | Path | None) -> Strat
         return make_strategy(str(strategy))
     if Path(strategy).is_dir():
         return accerl.load_bundle(strategy)
+    if ":" in str(strategy):
+        return make_own("strategy", str(strategy), "mine:MyStrategy")
     hint = did_you_mean(str(strategy), list(STRATEGIES))
     raise UserError(
         f"strategy {str(strategy)!r} does not exist; {hint}, the folder of a bundle, or an object "

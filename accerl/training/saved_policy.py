@@ -26,9 +26,10 @@ from accerl.errors import UserError
 from accerl.networks.graph_policy import Policy
 from accerl.networks.make import make_network
 from accerl.networks.structure import load_saved
+from accerl.own_code import class_name
 from accerl.records import CONFIG, read_json
 from accerl.runtime.machine.threads import own_threads
-from accerl.runtime.parts import class_name, named_links
+from accerl.runtime.parts import named_links
 from accerl.seeds import Role, number, torch_generator
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run_folder import read_config, saved_run

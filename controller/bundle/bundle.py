@@ -23,7 +23,6 @@ from typing import Any, Literal
 import numpy as np
 from safetensors.torch import save as save_safetensors
 
-import accerl
 from accerl.errors import UserError
 from accerl.monitor.strategy import Strategy
 from accerl.records import make_out_dir, versions, write_json
@@ -130,7 +129,7 @@ def _write(
         meta=meta.to_json(),
         probes={"vectors": vectors.tolist(), "logits": content.logits(vectors).tolist()},
         git_revision=git_revision(),
-        versions={"accerl": accerl.__version__, **versions()},
+        versions=versions(),
         files={},
     )
     (folder / CARD).write_text(card(manifest, content, meta, schedules))

@@ -23,8 +23,9 @@ from accerl.runtime.conditions import Condition, Conditions
 from accerl.runtime.process import disturber
 from accerl.runtime.process.disturbances import Disturbances
 from accerl.runtime.process.run import ProcessRun
-from accerl.runtime.process.shaped_pipe import ShapedPipe, Uplink, rollout_bytes
+from accerl.runtime.process.shaped_pipe import NO_SLOT, ShapedPipe, Uplink, rollout_bytes
 from accerl.runtime.run import IntervalReport
+from accerl.runtime.slots import SlotState
 from tests.fixtures.runs.process_runs import quick_catch
 from tests.fixtures.runs.processes import alive, children, wait_for
 
@@ -136,12 +137,12 @@ def test_actors_that_send_at_once_share_a_link() -> None:
     try:
         waited: list[float] = []
         pipe._wait = lambda left, rate: waited.append(left / rate) or left
-        pipe._words[2] = 1.0  # another is sending
+        pipe._sending[1] = 1.0  # another is sending
         pipe.send_up(0, 1000)
         pipe.forget(1)
         pipe.send_up(0, 1000)
         assert waited == pytest.approx([0.002, 0.001])
-        assert list(pipe._words) == [1.0, 0.0, 0.0]
+        assert list(pipe._sending) == [0.0, 0.0]
     finally:
         pipe.close()
     frames = ObservationSpec((4, 84, 84), "uint8")
@@ -166,7 +167,7 @@ def test_an_actor_acts_on_while_its_rollouts_are_on_their_way() -> None:
         uplink.send(0)
         uplink.close()
         assert arrived.empty()
-        assert list(pipe._words) == [1e-9, 0.0]
+        assert list(pipe._sending) == [0.0]
     finally:
         uplink.close()
         pipe.close()
@@ -296,6 +297,32 @@ def test_an_actor_that_leaves_while_it_is_throttled_is_stopped() -> None:
         used = disturber.cpu_seconds(actor.pid)
         while disturber.cpu_seconds(actor.pid) == used:  # it acts again, slowly
             run.advance(0.1)
+    finally:
+        run.close()
+
+
+def test_what_an_actor_has_filled_before_it_leaves_counts() -> None:
+    """It waits for the link; only the one that was being filled is filled anew."""
+    quick, events = quick_catch(num_actors=2, queue_rollouts=3), (event("actors", 1, 100.0, 100.0),)
+    shape = ProcessRun(quick)
+    link = rollout_bytes(shape._shape) / 0.2  # bytes a second: a rollout takes 0.2 s
+    shape.close()
+    conditions = Conditions(events, up_bytes_per_second=link)
+    run = ProcessRun(replace(quick, seconds=500.0, conditions=conditions))
+    try:
+        run.advance(1.0)
+        run.now = 100.0
+        run.advance(0.3)
+        name = run._actors[1].name
+        waiting = run._slots.of(1, SlotState.FILLING)
+        assert len(waiting) > 1
+        assert len(run._begun[name]) == 1
+        run.now = 250.0
+        for _ in range(40):
+            run.advance(0.3)
+            if run._begun.get(name, {NO_SLOT}) == {NO_SLOT}:
+                break
+        assert run._begun.get(name, {NO_SLOT}) == {NO_SLOT}
     finally:
         run.close()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from accerl.monitor.features import Features
 from accerl.monitor.strategies.search import Levels
+from accerl.own_code import class_name
 from accerl.spec import CompressionSpec, Decision
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _plain(value: Any) -> Any:
         return value.to_json()
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    return {"name": _own_name(value)} if hasattr(value, "decide") else value
+    return {"name": class_name(value)} if hasattr(value, "decide") else value
 
 
 def _show(value: Any) -> str:
@@ -90,9 +91,4 @@ def _show(value: Any) -> str:
         return f"({', '.join(map(_show, value))})"
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value:.12g}"  # 3 and 3.0 are the same parameter
-    return _own_name(value) if hasattr(value, "decide") else str(value)
-
-
-def _own_name(strategy: object) -> str:
-    """Return the import path of somebody's own strategy, such as ``mine:MyStrategy``."""
-    return f"{type(strategy).__module__}:{type(strategy).__qualname__}"
+    return class_name(value) if hasattr(value, "decide") else str(value)

@@ -77,7 +77,7 @@ def cpu_seconds(pid: int) -> float | None:
     if pid == os.getpid():
         return time.process_time()
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
     user, system = stat.rpartition(")")[2].split()[11:13]
@@ -86,7 +86,7 @@ def cpu_seconds(pid: int) -> float | None:
 
 def _lines(path: str | Path) -> dict[str, str]:
     try:
-        text = Path(path).read_text()
+        text = Path(path).read_text(errors="replace")  # a process may have any name
     except (FileNotFoundError, ProcessLookupError):
         return {}
     return {name: value for name, _, value in (line.partition(":") for line in text.splitlines())}

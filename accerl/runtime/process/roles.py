@@ -91,7 +91,11 @@ def collect_rollouts(
             for slot in message.slots:
                 if mailbox.latest != actor.publication_number:
                     act_with(actor, mailbox.get(), threads)
+                if pipe is not None:
+                    pipe.fills(index, slot)
                 actor.collect(slab[slot])
+                if pipe is not None:
+                    pipe.fills(index)
                 (uplink.send if uplink else arrived)(slot)
     finally:
         for block in (uplink, mailbox, slab, pipe, envs):  # the last one's code may be anybody's

@@ -69,6 +69,7 @@ class ProcessRun(ParallelRun[Worker]):
         parts: Parts | None = None,
     ) -> None:
         super().__init__(config, supervisor=supervisor, parts=parts)
+        self._parts.check_sendable()
         policy, wiring = self.learner.policy, self._wiring
         conditions = config.conditions
         wiring.process_names(conditions)
@@ -172,14 +173,15 @@ class ProcessRun(ParallelRun[Worker]):
             while actor.channel.poll():  # what it finished before it left counts
                 self._receive_from(actor)
             self._watch.forget(actor.name)
-            if held := self._slots.of(actor.index, SlotState.FILLING):
-                self._begun[actor.name] = set(held)
-            if self._pipe is not None:
+            if self._pipe is None:  # the first that comes is the one that it was filling
+                self._begun[actor.name] = set(self._slots.of(actor.index, SlotState.FILLING))
+            else:  # what has been filled is on its way, and counts
+                self._begun[actor.name] = {self._pipe.filled_by(actor.index)}
                 self._pipe.forget(actor.index)
         for actor in joined:
             assert actor.index is not None
             self._slots.join(actor.index)
-            if actor.name in self._begun:
+            if self._slots.of(actor.index, SlotState.FILLING):
                 self._watch.rollouts.lent(actor.name)
             self._lend(actor)
         if left:
@@ -260,12 +262,9 @@ class ProcessRun(ParallelRun[Worker]):
 
     def _began_before(self, worker: Worker, slot: int) -> bool:
         """Whether an actor that has filled a slot had begun with it before it left."""
-        held = self._begun.get(worker.name, set())
-        if slot not in held:
+        if slot not in self._begun.get(worker.name, ()):
             return False
-        held.discard(slot)
-        if self._pipe is None or not held:  # without a link the others were not begun yet
-            del self._begun[worker.name]
+        del self._begun[worker.name]  # the others it had not begun
         return True
 
     def _replace(self, worker: Worker, *, stuck: str = "") -> None:

@@ -26,6 +26,7 @@ from accerl.runtime.process.wire import PeerGoneError
 
 LOOK_SECONDS = 0.002
 """between two looks at the bandwidth that is left, and at who else sends"""
+NO_SLOT = -1
 
 
 class ShapedPipe:
@@ -47,14 +48,14 @@ class ShapedPipe:
     ) -> None:
         self._down, self._up = down_bytes_per_second, up_bytes_per_second
         self._owner = name is None
-        size = 8 * (1 + actors)
+        size = 8 * (1 + 2 * actors)
         self._segment: SharedMemory | None = (
             SharedMemory(create=True, size=size) if name is None else SharedMemory(name=name)
         )
-        self._words = np.ndarray((1 + actors,), np.float64, self._segment.buf)
+        self._words = np.ndarray((1 + 2 * actors,), np.float64, self._segment.buf)
+        self._sending, self._filling = np.split(self._words[1:], 2)
         if name is None:
-            self._words[:] = 0.0
-            self._words[0] = 1.0
+            self._words[0], self._sending[:], self._filling[:] = 1.0, 0.0, NO_SLOT
 
     def handle(self) -> dict[str, Any]:
         """Return what another process needs for `ShapedPipe(**handle)`."""
@@ -62,7 +63,7 @@ class ShapedPipe:
         return {
             "down_bytes_per_second": self._down,
             "up_bytes_per_second": self._up,
-            "actors": len(self._words) - 1,
+            "actors": len(self._sending),
             "name": self._segment.name,
         }
 
@@ -72,7 +73,15 @@ class ShapedPipe:
 
     def forget(self, actor: int) -> None:
         """Take an actor as sending nothing: its process was stopped or has died."""
-        self._words[1 + actor] = 0.0
+        self._sending[actor] = 0.0
+
+    def fills(self, actor: int, slot: int = NO_SLOT) -> None:
+        """Note which slot an actor is filling now: the actor's process."""
+        self._filling[actor] = slot
+
+    def filled_by(self, actor: int) -> int:
+        """Return the slot that an actor is filling; `NO_SLOT`: none."""
+        return int(self._filling[actor])
 
     def send_down(self, size_bytes: float) -> None:
         """Return when so many bytes have reached the actors."""
@@ -90,10 +99,10 @@ class ShapedPipe:
         """
         left = size_bytes / self._up if self._up else 0.0
         while left > 0.0 and not given_up():
-            self._words[1 + actor] = 1.0  # again and again: it may have been forgotten meanwhile
-            senders = max(float(self._words[1:].sum()), 1.0)
+            self._sending[actor] = 1.0  # again and again: it may have been forgotten meanwhile
+            senders = max(float(self._sending.sum()), 1.0)
             left -= self._wait(left, float(self._words[0]) / senders)
-        self._words[1 + actor] = 0.0
+        self._sending[actor] = 0.0
         return left <= 0.0
 
     def _wait(self, left: float, rate: float) -> float:
@@ -106,7 +115,7 @@ class ShapedPipe:
         """Let go of the memory; the owner also removes it. Safe to call twice."""
         if self._segment is None:
             return
-        self._words = np.empty(0)
+        self._words = self._sending = self._filling = np.empty(0)
         release(self._segment, unlink=self._owner)
         self._segment = None
 

@@ -101,7 +101,7 @@ def test_an_environment_s_own_wrappers_go_by_import_path() -> None:
         ("ShownBytes-v0", AS_IT_IS, (12,)),
         ("ShownTable-v0", AS_IT_IS, (3, 4)),
         ("ShownTable-v0", EnvConfig(frame_stack=4), (48,)),
-        ("ShownBoard-v0", EnvConfig(frame_stack=2), (2, 6, 7)),
+        ("ShownBoard-v0", EnvConfig(frame_stack=2), (84,)),  # unstacked it is no image either
         ("ShownNumber-v0", AS_IT_IS, (1,)),
         ("ShownNumber-v0", EnvConfig(frame_stack=3), (3,)),
         ("ShownDict-v0", FLAT, (5,)),
@@ -282,6 +282,16 @@ def test_a_missing_dependency_is_named_with_its_pip_line() -> None:
             "Failing-gym-v0",
             r"step\(\) of environment 1 returned 4 values; Gymnasium's returns \(observation, re",
         ),
+        (
+            "Failing-type-v0",
+            "environment 1 returned an observation of type complex128, and .* says float64",
+        ),
+        (
+            "Failing-reward-v0",
+            r"environment 1 returned a reward of shape \(1,\), and a number is needed",
+        ),
+        ("Failing-end-v0", "environment 1 returned None as 'truncated', and True or False is"),
+        ("Failing-info-v0", "environment 1 returned NoneType as its info, and a dictionary is"),
         ("Failing-nan-obs-v0", "environment 1 returned NaN or infinity in its observation, in ste"),
         (
             "Failing-nan-reward-v0",

@@ -14,13 +14,15 @@ import pytest
 from accerl.runtime.machine.usage import (
     CpuMeter,
     cpu_seconds,
+    descendants,
     growth_per_minute,
     memory,
     memory_by_name,
 )
 
 BUSY = """
-import time
+import ctypes, time
+ctypes.CDLL(None).prctl(15, b'spiel-f\\xc3')  # a name that is cut within a letter
 while time.process_time() < {seconds}:
     pass
 print('done', flush=True)
@@ -44,6 +46,16 @@ class Busy:
     def end(self) -> None:
         self.process.kill()
         self.process.communicate()
+
+
+def test_a_process_may_have_any_name() -> None:
+    child = Busy(0.0)
+    try:
+        assert child.pid in descendants(os.getpid())
+        assert cpu_seconds(child.pid) is not None
+        assert memory(child.pid) is not None
+    finally:
+        child.end()
 
 
 def test_memory_counts_what_is_held() -> None:

@@ -1,0 +1,125 @@
+"""What a user's network must not do: remember, throw dice, change its input, or lose gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from accerl.errors import ForwardError, UserError, first_line, raised_in
+from accerl.networks.graph_policy import (
+    GraphPolicy,
+    Policy,
+    blank_states,
+    own_copy,
+    random_states,
+)
+from accerl.networks.observation import ObservationSpec
+
+PROBED_STATES = 8
+"""drawn at random, on which networks that should act alike are compared"""
+TOLERANCE = 1e-3
+"""of the largest output: what differs less is rounding, as of batch norms that were folded"""
+
+
+@torch.no_grad()
+def make_lazy_weights(module: nn.Module, observation: ObservationSpec) -> None:
+    """Have layers such as LazyLinear draw their weights, from torch's dice.
+
+    Raises:
+        UserError: the module cannot act on such states.
+    """
+    if not any(is_lazy(each) for each in chain(module.parameters(), module.buffers())):
+        return
+    was_training = module.training
+    try:
+        module.eval()(blank_states(observation, 2))
+    except Exception as error:  # anything may be wrong in a user's own forward
+        raise UserError(
+            f"{type(module).__name__} cannot act on {observation}: {first_line(error)}"
+            f"{raised_in(error)}"
+        ) from error
+    module.train(was_training)
+
+
+def require_repeatable(policy: Policy) -> None:
+    """Refuse a network that acts otherwise on the same states, or changes them.
+
+    Neither can be compressed or corrected: what an engine holds would be one moment of it. A chain
+    of layers that was read (`adopt`) does neither.
+
+    Raises:
+        UserError: it does; it says what.
+    """
+    if not isinstance(policy, GraphPolicy):
+        return
+    name, net = type(policy.module).__name__, own_copy(policy).cpu()
+    states = random_states(policy.observation, PROBED_STATES)
+    given = states.clone()
+    try:
+        first = _act(net, given)
+    except ForwardError:  # no game shows such states; with zeros it was tried when it was made
+        states = torch.zeros_like(states)
+        given = states.clone()
+        first = _act(net, given)
+    if not torch.equal(given, states):
+        raise UserError(
+            f"{name} changes the states that it is given, as `x -= 1` does; write `x = x - 1`, or "
+            "clone them first"
+        )
+    again = _act(net, states)
+    _act(net, states[:1])
+    if not (alike(first, again) and alike(first, _act(net, states))):
+        raise UserError(
+            f"{name} acts otherwise when it is called again: it remembers states, or throws dice "
+            "that torch's seed does not set. Recurrent policies cannot be learned; show it some "
+            "frames at once instead (--set env.frame_stack=4)"
+        )
+    if not alike(first, _act(net, states, seed=1)):
+        raise UserError(
+            f"{name} throws dice in evaluation mode; give functional dropout "
+            "`training=self.training`, and leave noise out"
+        )
+
+
+def require_gradients(policy: Policy) -> None:
+    """Refuse a learner's or student's network whose outputs lead to no weight.
+
+    Raises:
+        UserError: nothing of it can be learned.
+    """
+    if not isinstance(policy, GraphPolicy):
+        return
+    if not any(weight.requires_grad for weight in policy.parameters()):
+        return
+    with torch.enable_grad():
+        outputs = policy(blank_states(policy.observation, 2, policy.device))
+    if not any(output.requires_grad for output in outputs):
+        raise UserError(
+            f"{type(policy.module).__name__}: its outputs have no gradient, so that nothing can be "
+            "learned; is something computed under torch.no_grad(), or detached?"
+        )
+
+
+def outputs_of(policy: Policy, states: Tensor) -> tuple[Tensor, Tensor]:
+    """Return logits and values of states, from equal dice at every call, by a copy on the CPU."""
+    return _act(own_copy(policy).cpu(), states)
+
+
+def alike(mine: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
+    """Whether outputs are equal but for rounding: weights are sent in float32."""
+    return all(
+        torch.allclose(own, other, atol=TOLERANCE * float(own.abs().max()), equal_nan=True)
+        for own, other in zip(mine, theirs, strict=True)
+    )
+
+
+@torch.no_grad()
+def _act(net: nn.Module, states: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # a GPU's dice are the run's
+        logits, values = net(states)
+    return logits.clone(), values.clone()
