@@ -63,7 +63,7 @@ class RuntimeConfig:
     """finished rollouts that may wait for the learner before actors have to; 0: an actor fills one
     while the learner uses the other"""
     hold_back: bool = True
-    """whether actors get no more slots than keep the learner busy, see `Slots`: where it limits,
+    """whether actors get no more slots than keep the learner busy: where it limits,
     rollouts that wait for it make nothing faster, and the weights that acted older"""
     patience_seconds: float = 0.2
     """how long an actor that may fill a slot waits for weights on their way"""

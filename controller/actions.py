@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from accerl.errors import UserError, did_you_mean
+from accerl.monitor.strategies.search import all_specs
 from accerl.spec import BITS, STUDENTS, CompressionSpec, Decision
 
 HEADS = ("bits", "sparsity", "student")
@@ -201,10 +202,7 @@ class ActionSpace(Actions):
 
     def make_specs(self) -> list[CompressionSpec]:
         """See `Actions.make_specs`; the first is the mildest combination."""
-        return [
-            CompressionSpec(bits=bits, sparsity=sparsity, student=student, graph=self.graph)
-            for bits, sparsity, student in product(self.bits, self.sparsities, self.students)
-        ]
+        return all_specs(self)
 
     @property
     def levels(self) -> str:

@@ -56,8 +56,8 @@ class CompressionConfig:
     distill_renew_share: float = BeginMethod.renew_share
     distill_renew_margin: float = BeginMethod.renew_margin
     admit_kl_nats: float = 0.0
-    """a student or pruned network acts once its KL on held-out states is at most this, see
-    `Admission`; 0: at once, whatever its KL"""
+    """a student or pruned network acts once its KL on held-out states is at most
+    this (`Admission`); 0: at once, whatever its KL"""
     prune_criterion: str = PruneMethod.criterion
     """these four: see `PruneMethod`"""
     prune_budget: str = PruneMethod.budget

@@ -11,7 +11,7 @@ from accerl.networks.observation import ObservationSpec
 class AtariEnvs(UnsavedEnvs):
     """Atari 2600 through ale-py's C++ vector environment: 4 stacked 84x84 frames, frameskip 4."""
 
-    def __init__(self, game: str, num_envs: int, num_threads: int = 1) -> None:
+    def __init__(self, game: str, num_envs: int) -> None:
         from ale_py.vector_env import AtariVectorEnv
         from gymnasium.spaces import Discrete
         from gymnasium.vector import AutoresetMode
@@ -20,7 +20,7 @@ class AtariEnvs(UnsavedEnvs):
             game,
             num_envs,
             # Its threads spin before they sleep, so more than one per process only steals cores.
-            num_threads=num_threads,
+            num_threads=1,
             # What is played is said here: a newer ale-py may have other defaults.
             frameskip=4,
             stack_num=4,

@@ -58,7 +58,8 @@ class IntervalReport(JsonFields):
     total_learner_updates: int
     """since the start of the run"""
     phase_seconds: Mapping[str, float]
-    """busy seconds per phase, summed over actors; the keys are PHASES"""
+    """busy seconds per phase (env, infer, write, wait, learn, compress, publish), summed over
+    actors"""
     queue_fill: float
     """mean share of the rollout queue that was full when the learner took from it, in [0, 1]"""
     policy_lag: float
@@ -106,7 +107,7 @@ class IntervalReport(JsonFields):
     """processor seconds of the actors within env, infer and write, of one of those that fill a
     rollout side by side on a virtual clock; 0: not known"""
     distill_updates: int = 0
-    """distillation updates of students and pruned networks; those before one may act are no part"""
+    """distillation updates of students and pruned networks, without those before one may act"""
     distill_core_seconds: float = 0.0
     """processor seconds that they took, of all who distil together; on a virtual clock with a GPU
     the GPU's"""
@@ -125,8 +126,8 @@ class IntervalReport(JsonFields):
     """KL(learner || what was made of the same weights and does not act), by spec, see
     `Decision.shadow`; empty where none was measured in the interval"""
     waiting_kl_nats: Mapping[CompressionSpec, float | None] = field(default_factory=dict)
-    """specs that were asked for and not admitted yet at the last publication, see `Admission`: KL
-    on held-out states; None: too few were played"""
+    """specs that were asked for and not admitted yet at the last publication
+    (`compression.admit_kl_nats`): KL on held-out states; None: too few were played"""
     takeovers: tuple[Takeover, ...] = ()
     """what began to act, and how long that took from the decision"""
     staleness_kl_nats: float | None = None

@@ -49,11 +49,11 @@ def learning_curve(reports: Iterable[IntervalReport], random_return: float) -> C
     )
 
 
-def running_mean(values: np.ndarray, points: int = SMOOTHING_POINTS) -> np.ndarray:
-    """Return the mean of each value [N] and up to `points - 1` values before it (causal)."""
+def running_mean(values: np.ndarray) -> np.ndarray:
+    """Return the mean of each value [N] and up to `SMOOTHING_POINTS` - 1 before it (causal)."""
     sums = np.cumsum(np.concatenate([[0.0], values]))
     end = np.arange(1, len(values) + 1)
-    start = np.maximum(end - points, 0)
+    start = np.maximum(end - SMOOTHING_POINTS, 0)
     smooth = (sums[end] - sums[start]) / (end - start)
     smooth[0] = values[0]
     return smooth
@@ -135,10 +135,9 @@ def final_return(
     seconds: np.ndarray,
     returns: np.ndarray,
     horizon_seconds: float,
-    fraction: float = FINAL_FRACTION,
 ) -> float:
-    """Return the mean J of the last `fraction` of the horizon, at least of the last point."""
-    start = (1.0 - fraction) * horizon_seconds
+    """Return the mean J of the last `FINAL_FRACTION` of the horizon, at least of the last point."""
+    start = (1.0 - FINAL_FRACTION) * horizon_seconds
     slack = 1e-9 * horizon_seconds  # sums of intervals end a rounding error off the horizon
     last = returns[(seconds > start + slack) & (seconds <= horizon_seconds + slack)]
     return float(np.mean(last)) if len(last) else float(returns[-1])

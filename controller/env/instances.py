@@ -183,21 +183,20 @@ def find_split(name: str) -> Split:
 
 
 def choose_horizon(
-    config: RunConfig, profile: LatencyProfile, env_steps: int, intervals: int = INTERVALS
+    config: RunConfig, profile: LatencyProfile, env_steps: int
 ) -> tuple[float, float]:
     """Return horizon and interval: the seconds that `env_steps` take without compression.
 
-    The interval is rounded to two digits, and the horizon is `intervals` of them.
+    The interval is rounded to two digits, and the horizon is `INTERVALS` of them.
 
     Args:
         config: the inner run.
         profile: of its machine, as any learner's (`times_of_run` is applied here).
         env_steps: environment steps of the whole run.
-        intervals: decisions of the whole run.
     """
     per_step = uncompressed_seconds_per_step(times_of_run(profile, config), config)
-    interval = float(f"{env_steps * per_step / intervals:.2g}")
-    return interval * intervals, interval
+    interval = float(f"{env_steps * per_step / INTERVALS:.2g}")
+    return interval * INTERVALS, interval
 
 
 def measured_preset(game: str) -> RunConfig:

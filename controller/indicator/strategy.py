@@ -21,6 +21,7 @@ import torch
 from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.monitor.features import Features
+from accerl.monitor.strategies.cap import SERVED, THROUGHOUT
 from accerl.monitor.strategies.checks import require_flag, require_number
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import IDENTITY, CompressionSpec, Decision, StudentKey
@@ -31,10 +32,6 @@ from controller.indicator.prior import Prior, drift_share
 from controller.indicator.scorer import SpecScorer
 from controller.indicator.speed import SpeedBelief
 
-SERVED = 0.5
-"""least share of an interval that a decision acts in for its measurements to count as its own"""
-THROUGHOUT = 0.95
-"""from this share on, pace and staleness are those of this decision alone"""
 DOUBT = 0.5
 """standard deviation of the log of a KL above which it is worth measuring"""
 WORTH_KNOWING = 1.03

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from accerl.compress.pruning.prune import prune
 from accerl.envs import make_envs
 from accerl.networks.graph_policy import Policy
 from accerl.networks.make import make_network
@@ -85,7 +84,6 @@ def fitted_policy(
     states: np.ndarray,
     generator: torch.Generator,
     *,
-    sparsity: float = 0.0,
     observation: ObservationSpec = PIXELS,
 ) -> PolicyNet:
     """Return a policy of the paper's whose heads are fitted, see `fit_heads`.
@@ -94,10 +92,9 @@ def fitted_policy(
         student: member of the pixel family.
         states: recorded states [N, 4, 84, 84].
         generator: of the random body.
-        sparsity: fraction of its units that are pruned before the fit.
         observation: how the network sees pixels.
     """
-    net = prune(make_policy(student, observation, ACTIONS, generator), sparsity)
+    net = make_policy(student, observation, ACTIONS, generator)
     fit_heads(net, states)
     return net
 

@@ -56,14 +56,15 @@ class DistillMethod:
     """by which both policies' logits are divided"""
     sync_every: int = 4
     """updates between two copies of the learner into the teacher, at least; where students may rest
-    (`rest_kl_nats`), every learner update that is followed is copied"""
+    (`compression.distill_rest_kl_nats`), every learner update that is followed is copied"""
     recorded_updates: int = 0
     """learner updates for which the logits that the learner itself put out stand in for the
     teacher's, which then need no forward pass; 0: never"""
     precision: str = "fp32"
     """fp32, bf16 (autocast, channels last), or auto: bf16 where that is faster"""
     rest_kl_nats: float = 0.0
-    """R of `effort`, below which a student rests; 0: it never does"""
+    """KL at or above which a student gets all its updates; below it fewer in proportion, at least
+    one in four learner updates. 0: it never rests"""
 
     def __post_init__(self) -> None:
         require_choice("distil: precision", self.precision, PRECISIONS)

@@ -39,7 +39,7 @@ class PruneMethod:
     round_to: int = 1
     """widths are multiples of it where a layer is as wide: vector units make 9 channels cost 16"""
     compensate: bool = False
-    """whether the units that stay take over for the others, see `compensate`"""
+    """whether the units that stay take over for the others, by least squares"""
     seed: int = 0
     """of the random criterion"""
 

@@ -38,7 +38,7 @@ class QuantiseMethod:
     reduce_range: bool | None = None
     """weights of 7 bits, whose products cannot saturate; None: where the CPU lacks VNNI"""
     tuning_updates: int = 0
-    """gradient steps by which what is published is trained to be rounded, see `rounding`"""
+    """gradient steps by which what is published is trained to be rounded"""
     tuning_learning_rate: float = 1e-4
     """of these steps"""
     weights_only: bool = False

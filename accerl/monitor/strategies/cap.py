@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import optuna
 
 SERVED = 0.5
-"""share of an interval that a spec must have acted in for the KL measured there to be its own"""
+"""share of an interval that a spec must have acted in for what is measured there to be its own"""
 THROUGHOUT = 0.95
-"""from this share on, rollouts in which a network has diverged are its own"""
+"""from this share on, pace, staleness and rollouts in which a network has diverged are its own"""
 
 
 @dataclass

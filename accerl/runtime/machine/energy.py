@@ -22,23 +22,22 @@ class EnergyMeter:
 
     Args:
         country: ISO code of three letters, such as DEU: where its power comes from.
-        asked_by: the option that wants it.
 
     Raises:
         UserError: codecarbon is not installed, or does not know the country.
     """
 
-    def __init__(self, country: str, asked_by: str = "--energy") -> None:
+    def __init__(self, country: str) -> None:
         try:
             codecarbon = importlib.import_module("codecarbon")
             source = importlib.import_module("codecarbon.input").DataSource()
             known = sorted(source.get_global_energy_mix_data())  # imports pandas
         except ImportError as error:
-            raise UserError(f"{asked_by} needs codecarbon: pip install codecarbon") from error
+            raise UserError("--energy needs codecarbon: pip install codecarbon") from error
         if country not in known:
             hint = did_you_mean(country.upper(), known).partition("allowed: ")[0]
             raise UserError(
-                f"{asked_by} {country!r}: codecarbon knows no such country; {hint}give its ISO "
+                f"--energy {country!r}: codecarbon knows no such country; {hint}give its ISO "
                 "code of three letters, such as DEU or USA"
             )
         logging.getLogger("codecarbon").setLevel(logging.ERROR)  # it reports on every reading

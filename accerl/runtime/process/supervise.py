@@ -227,7 +227,7 @@ class Supervisor:
     """Replaces processes that die or never get ready, until too many do; keeps the events.
 
     Raises:
-        UserError: `max_deaths` within `window_seconds` of `clock`, or of one process that finished
+        UserError: `max_deaths` within `WINDOW_SECONDS` of `clock`, or of one process that finished
             nothing in between; or a process that did not get ready twice in a row.
     """
 
@@ -235,15 +235,9 @@ class Supervisor:
         self,
         *,
         max_deaths: int = MAX_DEATHS,
-        window_seconds: float = WINDOW_SECONDS,
-        start_up_seconds: float = START_UP_SECONDS,
-        advice: str = RESUME,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.max_deaths = max_deaths
-        self.window_seconds = window_seconds
-        self.start_up_seconds = start_up_seconds
-        self.advice = advice
         self._cores: LearnersCores | None = None
         self._clock = clock
         self._deaths: deque[float] = deque()
@@ -282,7 +276,7 @@ class Supervisor:
         if worker.ready:
             self._hung.discard(worker.name)
             return False
-        return self._clock() - self._started[worker.name] > self.start_up_seconds
+        return self._clock() - self._started[worker.name] > START_UP_SECONDS
 
     def replace(
         self,
@@ -309,30 +303,30 @@ class Supervisor:
         exit_code = worker.end(patience_seconds=0.0 if hangs or stuck else 2.0)
         cause = stuck or f"died ({found or f'exit code {exit_code}'})"
         if hangs:
-            cause = f"was not ready after {self.start_up_seconds:.0f} seconds"
+            cause = f"was not ready after {START_UP_SECONDS:.0f} seconds"
             if worker.name in self._hung:
                 raise UserError(
                     f"{worker.name} {cause}, twice in a row; {worker.slow_start} When that is "
-                    f"solved, {self.advice}"
+                    f"solved, {RESUME}"
                 )
             self._hung.add(worker.name)
         now = self._clock()
         if counts and not hangs:  # several may start slowly at once
             self._deaths.append(now)
             self._in_a_row[worker.name] += 1
-        while self._deaths and now - self._deaths[0] > self.window_seconds:
+        while self._deaths and now - self._deaths[0] > WINDOW_SECONDS:
             self._deaths.popleft()
         if len(self._deaths) >= self.max_deaths:
             raise UserError(
-                f"{len(self._deaths)} processes died within {self.window_seconds:.0f} seconds; "
+                f"{len(self._deaths)} processes died within {WINDOW_SECONDS:.0f} seconds; "
                 f"the last: {worker.name} {cause}; their messages are above; when that is solved, "
-                f"{self.advice}"
+                f"{RESUME}"
             )
         if self._in_a_row[worker.name] >= self.max_deaths:
             raise UserError(
                 f"{worker.name} failed {self._in_a_row[worker.name]} times in a row and finished "
                 f"nothing in between; the last time it {cause}; its messages are above; when that "
-                f"is solved, {self.advice}"
+                f"is solved, {RESUME}"
             )
         worker.restarts += 1
         self.start(worker)

@@ -41,17 +41,16 @@ def import_ray(asked_by: str) -> Any:
     return ray
 
 
-def connect(cluster: str, *, asked_by: str = "--cluster") -> tuple[Any, bool]:
+def connect(cluster: str) -> tuple[Any, bool]:
     """Return Ray, connected to a cluster, and whether it was not before.
 
     Args:
         cluster: auto, ``host:port`` or ``ray://host:port``.
-        asked_by: the option that names it.
 
     Raises:
         UserError: Ray is not installed, or there is no such cluster, or one of another version.
     """
-    ray = import_ray(asked_by)
+    ray = import_ray("--cluster")
     if ray.is_initialized():
         return ray, False
     if cluster != "auto":
@@ -182,11 +181,11 @@ def alive_nodes(ray: Any) -> list[Mapping[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"]]
 
 
-def on_node(node_id: str, *, soft: bool = False) -> Any:
-    """Return the strategy that places something on a node, or if `soft` elsewhere without it."""
+def on_node(node_id: str) -> Any:
+    """Return the strategy that places something on a node, and nowhere without it."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    return NodeAffinitySchedulingStrategy(node_id, soft=soft)
+    return NodeAffinitySchedulingStrategy(node_id, soft=False)
 
 
 def this_node() -> str:

@@ -30,6 +30,8 @@ from studies.storage import JOURNAL, open_storage
 
 UNPRUNED = 6
 """instances that every parameter set is tried on before it may be pruned"""
+BATCH = 2
+"""instances between two tests, after the first"""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,6 @@ def tune(
     runs: int,
     out: Path,
     seed: int,
-    batch: int = 2,
     plan: str = "",
     storage: BaseStorage | None = None,
     costs: StepCosts | None = None,
@@ -99,7 +100,6 @@ def tune(
             is always tried as a whole: a best of half of it would be a weak comparator.
         out: folder of the study; gets tuning.jsonl.
         seed: of the sampler and of the order of instances.
-        batch: instances between two tests, after the first.
         plan: hash of what the scores depend on besides: searches of other plans are others.
         storage: where ended trials are saved; None: `JOURNAL` in `out`.
         costs: gets what trials had cost that are not made again.
@@ -111,7 +111,7 @@ def tune(
     """
     runs = _enough(space, actions, instances=instances, runs=runs)
     study = _search(space, actions, seed, trials=runs // instances, first=first)
-    settings = {"plan": plan, "instances": instances, "runs": runs, "seed": seed, "batch": batch}
+    settings = {"plan": plan, "instances": instances, "runs": runs, "seed": seed, "batch": BATCH}
     name = _search_name(space, {**settings, "first": [dict(guess) for guess in first]})
     ended = _EndedTrials(name, storage or open_storage(str(out / JOURNAL)))
     order = generator(seed, Role.TUNING, 0).permutation(instances).tolist()
@@ -122,7 +122,7 @@ def tune(
     def objective(trial: optuna.Trial) -> float:
         nonlocal spent
         params = space.suggest(trial, actions)
-        batches = _batches(order[: runs - spent], instances if space.grid else UNPRUNED, batch)
+        batches = _batches(order[: runs - spent], instances if space.grid else UNPRUNED, BATCH)
         before = 0.0 if costs is None else costs.spent
         found = ended.find(trial.number, params)
         make = partial(evaluate, space.describe(params)) if found is None else found.scores
