@@ -161,6 +161,7 @@ def bench_infer(
                     "spec": spec.to_json(),
                     "batch": batch,
                     **per_item(seconds[spec] / batch, "us_per_state"),
+                    "repeats_us": [float(each) for each in seconds[spec] * 1e6 / batch],
                     "ratio_eager": float(np.median(seconds[EAGER] / seconds[spec])),
                     "ratio_ort_fp32": float(np.median(seconds[FP32] / seconds[spec])),
                     "bytes": len(artifacts[spec].payload),

@@ -12,7 +12,8 @@ FLOAT32 = 32
 """what all are compared with"""
 CLAIM = (
     "QuaRL: policies act in 6 to 8 bits as well as in float32, and training that knows of the "
-    "rounding mostly improves on rounding afterwards."
+    "rounding mostly improves on rounding afterwards. (Here trained copies are distilled with it: "
+    "rewards play no part.)"
 )
 PROFILE = "paper-1080ti"
 """the machine that policies are trained on: what they become depends on it a little"""

@@ -171,6 +171,7 @@ def _verdict(
         low=low if is_known else None,
         high=high if is_known else None,
         runs=len(values),
+        over="games",
     ).to_json()
 
 

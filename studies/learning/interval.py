@@ -24,6 +24,17 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
+def median_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
+    """Return median and 95% interval of values [N], by the sign test: it is infinite below six."""
+    found = np.sort(np.asarray(values, dtype=float))
+    count = len(found)
+    median = float(np.median(found)) if count else math.nan
+    rank = int(stats.binom.ppf(0.025, count, 0.5))  # from the least, and from the most
+    if not rank:
+        return median, -math.inf, math.inf
+    return median, float(found[rank - 1]), float(found[-rank])
+
+
 def mean_over_games(by_game: Sequence[Sequence[float]]) -> tuple[float, float, float, str]:
     """Return the mean of what games' runs gave, its 95% t interval, and what that is over.
 

@@ -22,6 +22,8 @@ from studies.papers.page import (
     picture_words,
     read_result,
     section,
+    verdict_lines,
+    written_by,
 )
 from studies.papers.plan import FIGURES, ONE_GAME_SEEDS, SHORT_ENV_STEPS, SHORT_SEEDS, STAND_INS
 from studies.papers.results import interval_text
@@ -121,8 +123,7 @@ def _page(shown: Mapping[str, Mapping[str, Any]], folder: Path) -> list[str]:
     lines += [_row(name, shown.get(name), folder) for name in NAMES]
     lines += settings_table()
     for name, result in shown.items():
-        if name != BITS:
-            lines += section(folder, result)
+        lines += _bits_section(folder, result) if name == BITS else section(folder, result)
     return [
         *lines,
         "",
@@ -133,6 +134,18 @@ def _page(shown: Mapping[str, Mapping[str, Any]], folder: Path) -> list[str]:
         "accerl study page DIR BITS_DIR --out FOLDER",
         "```",
     ]
+
+
+def _bits_section(folder: Path, result: Mapping[str, Any]) -> list[str]:
+    from analysis.figures.studies.bits import bits_caption  # brings Altair
+
+    lines = ["", "## Beyond: bits of a trained policy", "", f"**The papers**: {BITS_CLAIM}", ""]
+    lines += [f"`{result['command']}`", "", *left_to_make(result), *of_today(result)]
+    lines += [written_by(result)]
+    if (folder / f"{BITS}.png").is_file():
+        lines += ["", f"![Bits of a trained policy, KL and return]({BITS}.png)"]
+        lines += ["", f"*{bits_caption(result)}*"]
+    return lines + verdict_lines(result)
 
 
 def _on_stand_ins() -> str:

@@ -33,7 +33,7 @@ INTERVALS = (
     f"A verdict's 95% interval is over games where there are {ENOUGH_GAMES} or more (each counts "
     "once, with the mean of its seeds), else over seeds of the games that are there. Where it is "
     "too wide, as it nearly always is of one game with two seeds, these runs cannot tell. (Table "
-    "6's intervals are what the middle halves of its repeats leave open.)"
+    "6's are of medians over its repeats.)"
 )
 MARKS = (
     "Ratios are geometric means. > means at least and < at most, as some of the runs, or of the "
@@ -115,7 +115,7 @@ def section(folder: Path, result: Mapping[str, Any]) -> list[str]:
     lines += [""]
     lines += [f"**{TINY}**", ""] if result.get("budget") == "tiny" else []
     lines += [*left_to_make(result), *of_today(result)]
-    lines += [_written_by(result)]
+    lines += [written_by(result)]
     captions = paper_captions(result)
     for path in sorted(folder.glob(f"{name}-*.png")):
         lines += ["", f"![{result['title']}, {picture_words(name, path)}]({path.name})"]
@@ -127,18 +127,23 @@ def section(folder: Path, result: Mapping[str, Any]) -> list[str]:
     for panel in result["panels"]:
         for machine, known in panel["machines"].items():
             lines += _lines(panel, machine, known)
-    if result["verdicts"]:
-        lines += [
-            "",
-            "| claim | verdict | estimate (interval) | over | runs | of what |",
-            "|---|---|---|---|---|---|",
-        ]
-        lines += [
+    return lines + verdict_lines(result)
+
+
+def verdict_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return a table of what became of a result's claims; nothing where there are none."""
+    if not result["verdicts"]:
+        return []
+    return [
+        "",
+        "| claim | verdict | estimate (interval) | over | runs | of what |",
+        "|---|---|---|---|---|---|",
+        *(
             f"| {each['claim']} | **{each['outcome']}** | {interval_text(each)} | {each['over']} "
             f"| {each['runs'] or '-'} | {each['what']} |"
             for each in result["verdicts"]
-        ]
-    return lines
+        ),
+    ]
 
 
 def of_today(result: Mapping[str, Any]) -> list[str]:
@@ -148,7 +153,11 @@ def of_today(result: Mapping[str, Any]) -> list[str]:
         today = BITS_BUDGETS[budget] if name is None else at_budget(FIGURES[name], budget)
         if result.get("key") == today.key:
             return []
-    return ["Of an earlier version: today's command has other runs, scores or questions.", ""]
+    return [
+        "Of an earlier version: today's command has other runs, scores or questions, or judges by "
+        "other rules.",
+        "",
+    ]
 
 
 def picture_words(name: str, picture: Path) -> str:
@@ -162,9 +171,9 @@ def left_to_make(result: Mapping[str, Any]) -> list[str]:
     return [f"Not finished: {made} of {runs} runs are made.", ""] if made < runs else []
 
 
-def _written_by(result: Mapping[str, Any]) -> str:
+def written_by(result: Mapping[str, Any]) -> str:
     """Return which code and machine a result is from."""
-    machine, by = result["fingerprint"], formats.revision(result["git_revision"])
+    machine, by = result["fingerprint"], formats.revision(result.get("git_revision"))
     written = f"Written by revision {by} on {machine['cpu']}, {machine['cores']} cores"
     runs = formats.made_by(result.get("runs_by", {}))
     return f"{written}; runs: {runs}." if runs else f"{written}."
@@ -178,7 +187,7 @@ def _lines(panel: Mapping[str, Any], machine: str, known: Mapping[str, Any]) -> 
         f"`{panel['corrector']}`, {panel['env_steps']:,} env steps of {panel['baseline']}; length "
         f"of the runs in seconds; env steps, seconds and processor seconds to {target} over "
         f"{panel['baseline']}'s, and processor seconds to {target} of {' + '.join(PROCESSES)} (>: "
-        "some ended before):",
+        f"some ended before){_which_seeds(known)}:",
         "",
         "| actors | length | last score | reached | env steps | seconds | processor seconds "
         "| by process | env steps/s |",
@@ -193,6 +202,18 @@ def _lines(panel: Mapping[str, Any], machine: str, known: Mapping[str, Any]) -> 
             f"| {_by_process(line)} | {line['env_steps_per_second']:,.0f} |"
         )
     return lines
+
+
+def _which_seeds(known: Mapping[str, Any]) -> str:
+    """Say which seeds means are of, where some lines have more of them than others."""
+    shared = known.get("seeds_of_means", ())
+    made = {curve["seed"] for line in known["lines"] for curve in line["curves"]}
+    if not shared or set(shared) == made:
+        return ""
+    return (
+        "; last scores, processor seconds by process and env steps/s are of what all have, seed "
+        f"{' and '.join(map(str, shared))}"
+    )
 
 
 def _by_process(line: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,25 +72,33 @@ def _lines(panel: Panel, curves: Curves, machine: str) -> dict[str, Any]:
     }
     base = by_label[panel.baseline]
     target = target_of(panel, list(base.values()))
+    made = {label: own for label, own in by_label.items() if own}
+    shared = set.intersection(*map(set, made.values())) if made else set()
     return {
         "target": target,
+        "seeds_of_means": sorted(shared),
         "lines": [
-            {"label": label, **_line(own, base, target)} for label, own in by_label.items() if own
+            {"label": label, **_line(own, base, target, shared)} for label, own in made.items()
         ],
     }
 
 
 def _line(
-    own: Mapping[int, LearningCurve], base: Mapping[int, LearningCurve], target: float | None
+    own: Mapping[int, LearningCurve],
+    base: Mapping[int, LearningCurve],
+    target: float | None,
+    shared: Collection[int],
 ) -> dict[str, Any]:
-    ends = [score for curve in own.values() if (score := end_score(curve)) is not None]
-    seconds = sum(curve.seconds[-1] for curve in own.values())
-    steps = sum(curve.env_steps[-1] for curve in own.values())
+    # Means are held against those of other lines, so they are of seeds that all of them have.
+    alike = [curve for seed, curve in own.items() if seed in shared or not shared]
+    ends = [score for curve in alike if (score := end_score(curve)) is not None]
+    seconds = sum(curve.seconds[-1] for curve in alike)
+    steps = sum(curve.env_steps[-1] for curve in alike)
     return {
         "end_score": float(np.mean(ends)) if ends else None,
         "env_steps_per_second": steps / seconds,
         **{f"{by}_ratio": _ratio(own, base, target, by) for by in COSTS},
-        "processor_seconds": _processor_seconds(own, target),
+        "processor_seconds": _processor_seconds(alike, target),
         "missed": _missed(own, target),
         "curves": [{"seed": seed, **curve.thinned(POINTS, KEPT)} for seed, curve in own.items()],
     }
@@ -132,13 +140,13 @@ def _missed(own: Mapping[int, LearningCurve], target: float | None) -> int:
 
 
 def _processor_seconds(
-    own: Mapping[int, LearningCurve], target: float | None
+    curves: Sequence[LearningCurve], target: float | None
 ) -> dict[str, float] | None:
-    """Return the processor seconds to the target by process, means over seeds.
+    """Return the processor seconds to the target by process, means over runs.
 
     A run that does not reach it counts whole.
     """
-    known = [curve for curve in own.values() if curve.processor_seconds]
+    known = [curve for curve in curves if curve.processor_seconds]
     if target is None or not known:
         return None
     return {

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import binomtest
 
 from analysis.comparison.scores import reached
 from analysis.comparison.stats import finite_or_none
@@ -27,7 +26,6 @@ LAST_SHARE = 0.1
 """of a run, whose mean score is where it ends"""
 END_POINTS = 10
 """env steps in it at which scores are read"""
-_MOST = 0.5  # of the runs
 FARTHEST = 100.0
 """logarithm of a ratio beyond which it says nothing, as where there is one run alone"""
 
@@ -112,9 +110,9 @@ class SecondsAtMost:
         fresh: dict[str, list[Pair]] = {}
         seen = unmeasured = 0
         for panel, curves in panels:
-            base = _of(curves, self.machine, self.over or panel.baseline)
-            own = _of(curves, self.machine, self.label)
-            first_runs = _of(curves, self.machine, panel.baseline)
+            base = curves_of(curves, self.machine, self.over or panel.baseline)
+            own = curves_of(curves, self.machine, self.label)
+            first_runs = curves_of(curves, self.machine, panel.baseline)
             target = target_of(panel, list(first_runs.values()))
             if target is None or panel.game in self.left_out:
                 continue
@@ -189,6 +187,9 @@ class EndsWithin:
     """
     left_out: tuple[str, ...] = ()
     """games"""
+    up_to_baseline: bool = False
+    """whether they are compared no later than the baseline's last env step: later, all of them may
+    have learned what there is to learn"""
     switched: bool = False
     """whether only runs count in which the decision changed before the end that is compared: where
     it did not, a rule has not acted, and nothing can be said of it"""
@@ -200,11 +201,12 @@ class EndsWithin:
         for panel, curves in panels:
             if panel.game in self.left_out:
                 continue
-            base = _of(curves, self.machine, panel.baseline)
-            own = _of(curves, self.machine, self.label)
-            other = _of(curves, self.machine, self.over) if self.over else base
+            base = curves_of(curves, self.machine, panel.baseline)
+            own = curves_of(curves, self.machine, self.label)
+            other = curves_of(curves, self.machine, self.over) if self.over else base
             for seed in sorted(base.keys() & own.keys() & other.keys()):
-                least = min(other[seed].env_steps[-1], own[seed].env_steps[-1])
+                compared = [own[seed], other[seed], *[base[seed]] * self.up_to_baseline]
+                least = min(curve.env_steps[-1] for curve in compared)
                 if self.switched and not has_switched(own[seed], (1.0 - LAST_SHARE) * least):
                     unswitched += 1
                     continue
@@ -230,7 +232,8 @@ class EndsWithin:
             )
             if math.isfinite(value)
         ]
-        what = f"score after as many env steps, {self.label} - {self.over or 'baseline'} on "
+        steps = "the baseline's env steps" if self.up_to_baseline else "as many env steps"
+        what = f"score after {steps}, {self.label} - {self.over or 'baseline'} on "
         what += f"{self.machine}, as a share of what the baseline has learned (holds if "
         what += f"{' and '.join(bounds)})"
         if self.left_out:
@@ -252,55 +255,13 @@ class EndsWithin:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Happens:
-    """Something happens in most runs of a line, on all games.
-
-    Holds if the exact 95% interval (Clopper-Pearson) of the share of runs lies above a half, and
-    does not if it lies below: that takes six runs that agree.
-    """
-
-    claim: str
-    label: str
-    machine: str
-    what: str
-    """in words"""
-    happens: Callable[[LearningCurve], bool]
-    games: tuple[str, ...] = ()
-    """of which alone it is claimed; (): of all"""
-
-    def __call__(self, panels: Sequence[tuple[Panel, Curves]]) -> Verdict:
-        """See `Check`."""
-        runs = [
-            self.happens(curve)
-            for panel, curves in panels
-            if not self.games or panel.game in self.games
-            for curve in _of(curves, self.machine, self.label).values()
-        ]
-        share, low, high = None, 0.0, 1.0
-        if runs:
-            share = sum(runs) / len(runs)
-            low, high = binomtest(sum(runs), len(runs)).proportion_ci(method="exact")
-        outcome = HOLDS if low > _MOST else FAILS if high < _MOST else OPEN
-        return Verdict(
-            claim=self.claim,
-            outcome=outcome,
-            what=f"share of the runs of {self.label} on {self.machine} in which {self.what} (holds "
-            f"if above {_MOST:.0%}; it takes six runs that agree)",
-            estimate=share,
-            low=float(low) if len(runs) > 1 else None,
-            high=float(high) if len(runs) > 1 else None,
-            runs=len(runs),
-            over="runs",
-        )
-
-
 def _without(games: Sequence[str]) -> str:
     """Say which games are left out, and that the choice was made with their first seed known."""
     return f"without {', '.join(games)}, which was chosen after seed 0 was seen"
 
 
-def _of(curves: Curves, machine: str, label: str) -> dict[int, LearningCurve]:
+def curves_of(curves: Curves, machine: str, label: str) -> dict[int, LearningCurve]:
+    """Return a line's runs on a machine by seed."""
     return {
         seed: curve
         for (where, name, seed), curve in curves.items()

@@ -55,10 +55,16 @@ def bits_figures(result: Mapping[str, Any]) -> list[Figure]:
         title = alt.Title(game, anchor="middle")
         columns.append(alt.vconcat(*parts, title=title, spacing=14))
     chart = alt.hconcat(*columns, spacing=16, data=marks().data)
-    caption = "Copies of trained policies, rounded after training by QuaRL's affine scheme, and "
-    caption += f"tuned with it. Dashes: float32. Bars: 95% over episodes. KL below {LEAST_KL:g} is "
-    caption += f"drawn there. {result['tuned']}"
-    return [make_figure("bits", "Bits of a trained policy", caption, chart, table)]
+    return [make_figure("bits", "Bits of a trained policy", bits_caption(result), chart, table)]
+
+
+def bits_caption(result: Mapping[str, Any]) -> str:
+    """Return what is to be said below the figure."""
+    return (
+        "Copies of trained policies, rounded after training by QuaRL's affine scheme, and tuned "
+        f"with it. Dashes: float32. Bars: 95% over episodes. KL below {LEAST_KL:g} is drawn there. "
+        f"{result['tuned']}"
+    )
 
 
 def _table(games: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

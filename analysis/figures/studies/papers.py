@@ -57,9 +57,12 @@ def _table(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for panel in result["panels"]:
         for machine, known in panel["machines"].items():
+            shared = known.get("seeds_of_means", ())
             for line in known["lines"]:
                 for curve in line["curves"]:
-                    rows += _points(result, panel["game"], machine, line["label"], curve)
+                    counts = not shared or curve["seed"] in shared
+                    points = _points(result, panel["game"], machine, line["label"], curve)
+                    rows += [{**row, "counts": counts} for row in points]
     return rows
 
 
@@ -89,6 +92,7 @@ def _points(
             {
                 "panel": f"{game} on {machine}",
                 "game": game,
+                "machine": machine,
                 "label": label,
                 "run": f"{label} {curve['seed']}",
                 "index": index,
@@ -120,8 +124,8 @@ def _baselines(result: Mapping[str, Any]) -> set[str]:
 
 def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis: str) -> Picture:
     found = [
-        _Panel(name, _domain([row["score"] for row in table if row["game"] == game]))
-        for name, game in dict.fromkeys((row["panel"], row["game"]) for row in table)
+        _Panel(name, _domain([row["score"] for row in table if row["game"] == game]), title)
+        for (name, game), title in _titles(table).items()
     ]
     lines = _lines(result, table)
     targets = _targets(result)
@@ -152,7 +156,7 @@ def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis:
             shown = alt.layer(shown, dots.encode(x=x, y=y, color=alt.value(COLOURS[4])))
         return shown
 
-    caption = "Thin lines are runs, thick ones their means; a score is a mean of 20 episodes."
+    caption = f"{_means_caption(table)} A score is a mean of 20 episodes.{_machine_caption(table)}"
     if targets:
         caption += " Dotted: the score that runs are timed to."
     if result["shows_stages"]:
@@ -196,9 +200,9 @@ def _kl(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> Pictur
         rule = marks().mark_rule(strokeDash=[4, 3]).encode(y=alt.datum(bound))
         return alt.layer(shown, rule)
 
-    found = [_Panel(name, domain) for name in values_of(table, "panel")]
-    caption = f"Thin lines are runs, thick ones their means; dashed: the bound of {bound:g} nats. "
-    caption += f"A KL below {LEAST_KL_NATS:g} nats is drawn as that."
+    found = [_Panel(name, domain, title) for (name, _), title in _titles(table).items()]
+    caption = f"{_means_caption(table)} Dashed: the bound of {bound:g} nats. "
+    caption += f"A KL below {LEAST_KL_NATS:g} nats is drawn as that.{_machine_caption(table)}"
     chart = partial(_grid, found, draw, "Largest KL, nats")
     return Picture(f"{result['figure']}-kl-max", caption, table, chart)
 
@@ -207,6 +211,24 @@ class _Panel(NamedTuple):
     name: str
     domain: list[float]
     """of what it shows, the same on all machines"""
+    title: str
+
+
+def _titles(table: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], str]:
+    """Return titles by panel and game: where there is one machine, the caption names it."""
+    names = dict.fromkeys((row["panel"], row["game"]) for row in table)
+    alone = len({row["machine"] for row in table}) == 1
+    return {(name, game): game if alone else name for name, game in names}
+
+
+def _machine_caption(table: Sequence[Mapping[str, Any]]) -> str:
+    machines = {row["machine"] for row in table}
+    return f" On {machines.pop()}." if len(machines) == 1 else ""
+
+
+def _means_caption(table: Sequence[Mapping[str, Any]]) -> str:
+    whose = "their means" if all(row["counts"] for row in table) else "means over seeds all have"
+    return f"Thin lines are runs, thick ones {whose}."
 
 
 def _domain(scores: Sequence[float | None]) -> list[float]:
@@ -220,7 +242,7 @@ def _runs_and_mean(rows: Any, x: Any, y: Any, axis: str, value: str, lines: dict
     """Return a thin line for each run and a thick one for the means of their points."""
     hue = {"color": lines["color"]}  # dashes of many thin lines run into each other
     runs = rows.mark_line(strokeWidth=1, opacity=0.25).encode(x=x, y=y, detail="run:N", **hue)
-    means = rows.transform_aggregate(
+    means = rows.transform_filter("datum.counts").transform_aggregate(
         groupby=["label", "index"], **{axis: f"mean({axis})", value: f"mean({value})"}
     )
     thick = means.mark_line(strokeWidth=2.2).encode(x=x, y=y, order="index:Q", **lines)
@@ -234,7 +256,7 @@ def _grid(panels: Sequence[_Panel], draw: Callable[[_Panel, str | None], Any], y
     for start in range(0, len(panels), columns):
         shown = [
             draw(panel, None if index else y).properties(
-                title=_title(panel.name, is_small=columns > 2), width=width, height=height
+                title=_title(panel.title, is_small=columns > 2), width=width, height=height
             )
             for index, panel in enumerate(panels[start : start + columns])
         ]
@@ -246,5 +268,7 @@ def _title(name: str, *, is_small: bool) -> alt.Title:
     """Return a panel's title, in two lines where one would run into the next panel's."""
     if not is_small:
         return alt.Title(name, fontSize=13)
-    game, machine = name.split(" on ")
+    game, _, machine = name.partition(" on ")
+    if not machine:
+        return alt.Title(game, fontSize=11)
     return alt.Title(game, subtitle=f"on {machine}", fontSize=11, subtitleFontSize=10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from accerl.spec import IDENTITY
 from studies.learning.curve import LearningCurve
 from studies.papers.figure import PAPER, Panel, PaperFigure, PaperRun
-from studies.papers.verdict import Happens
+from studies.papers.within_runs import Happens
 
 
 def passes_stages_in_order(curve: LearningCurve) -> bool:

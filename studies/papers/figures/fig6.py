@@ -5,7 +5,8 @@ from __future__ import annotations
 from accerl.spec import IDENTITY, CompressionSpec
 from studies.learning.curve import LearningCurve
 from studies.papers.figure import PAPER, Panel, PaperFigure, PaperRun
-from studies.papers.verdict import MARGIN, EndsWithin, Happens
+from studies.papers.verdict import MARGIN, EndsWithin
+from studies.papers.within_runs import Happens, MovesTogether
 
 INT8 = CompressionSpec(bits=8)
 BF16 = CompressionSpec(bits=16)
@@ -57,6 +58,17 @@ FIGURE = PaperFigure(
             what=f"the largest KL passes {THRESHOLD_NATS}",
             happens=passes_threshold,
             games=("road_runner",),
+        ),
+        MovesTogether(
+            claim="the largest KL of INT8 actors and their reward move together",
+            label="INT8",
+            machine=PAPER,
+        ),
+        EndsWithin(
+            claim="without the switch INT8 ends lower than fp32",
+            label="INT8",
+            machine=PAPER,
+            at_most=-MARGIN,
         ),
         EndsWithin(
             claim="with the switch it ends where fp32 does",

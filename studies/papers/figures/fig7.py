@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from accerl.spec import IDENTITY, CompressionSpec
 from studies.papers.figure import PAPER, Panel, PaperFigure, PaperRun
-from studies.papers.verdict import MARGIN, EndsWithin, Happens, has_switched
+from studies.papers.verdict import MARGIN, EndsWithin, has_switched
+from studies.papers.within_runs import Happens
 
 HALF, FIFTH = CompressionSpec(sparsity=0.5), CompressionSpec(sparsity=0.2)
 GAP, SHORT_GAP = 10.0, 2.5
@@ -44,6 +45,12 @@ FIGURE = PaperFigure(
             machine=PAPER,
             what="less is pruned at some time",
             happens=has_switched,
+        ),
+        EndsWithin(
+            claim="without the switch they end lower than fp32",
+            label=HALF.label,
+            machine=PAPER,
+            at_most=-MARGIN,
         ),
         EndsWithin(
             claim="with the switch it ends where fp32 does",

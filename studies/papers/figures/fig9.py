@@ -34,6 +34,15 @@ FIGURE = PaperFigure(
             switched=True,
         ),
         EndsWithin(
+            claim="after Original's env steps the mix is higher than Net3 alone",
+            label=MIX.label,
+            over="Net3",
+            machine=PAPER,
+            at_least=0.0,
+            up_to_baseline=True,
+            switched=True,
+        ),
+        EndsWithin(
             claim="the mix ends higher than Net3 alone",
             label=MIX.label,
             over="Net3",

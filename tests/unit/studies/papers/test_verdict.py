@@ -14,10 +14,10 @@ from studies.papers.verdict import (
     HOLDS,
     OPEN,
     EndsWithin,
-    Happens,
     SecondsAtMost,
     end_score,
 )
+from studies.papers.within_runs import Happens, MovesTogether
 from tests.fixtures.studies.paper_curves import PANEL, curves
 
 
@@ -151,6 +151,45 @@ def test_what_happens_in_a_few_runs_says_nothing_of_the_others() -> None:
         assert (few.outcome, few.estimate, few.runs) == (OPEN, float(happens), 5)
         assert (enough.outcome, enough.estimate, enough.runs) == (outcome, float(happens), 6)
     assert check([]).outcome == OPEN
+
+
+def test_largest_kl_and_score_move_together_where_their_ranks_do() -> None:
+    check = MovesTogether(claim="both move", label="INT8", machine=PAPER)
+    found = curves({"INT8": [1.0] * 4})
+    rising = {
+        key: replace(each, kl_max_nats=[2.0**n for n in range(len(each.scores))])
+        for key, each in found.items()
+    }
+    verdict = check([(PANEL, rising)])
+    assert (verdict.outcome, verdict.runs, verdict.over) == (HOLDS, 4, "seeds")
+    assert verdict.estimate == pytest.approx(1.0)
+    falling = {
+        key: replace(each, kl_max_nats=[*each.kl_max_nats][::-1]) for key, each in rising.items()
+    }
+    assert check([(PANEL, falling)]).outcome == FAILS
+    key = (PAPER, "INT8", 0)
+    assert check([(PANEL, {key: rising[key]})]).outcome == OPEN  # one run
+    still = {
+        key: replace(each, kl_max_nats=[1.0] * len(each.scores)) for key, each in found.items()
+    }
+    assert (check([(PANEL, still)]).runs, check([]).outcome) == (0, OPEN)
+
+
+def test_what_has_gone_on_longer_can_be_compared_where_the_baseline_ends() -> None:
+    """Both end alike, but one of them was there first."""
+    names = ("Original", "INT8", "Net3")
+    found = {key: each for key, each in curves({name: [1.0] * 4 for name in names}).items()}
+    for (where, label, seed), each in list(found.items()):
+        if label != "Original":
+            steps = [4 * step for step in each.env_steps]
+            last = max(score for score in each.scores if score is not None)
+            scores = [last if label == "INT8" or n >= 15 else -20.0 for n in range(len(steps))]
+            found[where, label, seed] = replace(each, env_steps=steps, scores=scores)
+    check = EndsWithin(claim="ends", label="INT8", over="Net3", machine=PAPER, at_least=0.01)
+    assert check([(PANEL, found)]).outcome == FAILS
+    early = replace(check, up_to_baseline=True)([(PANEL, found)])
+    assert early.outcome == HOLDS
+    assert "score after the baseline's env steps, INT8 - Net3" in early.what
 
 
 def test_fast_and_slow_runs_end_alike_where_their_curves_are_the_same() -> None:
