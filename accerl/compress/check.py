@@ -49,13 +49,14 @@ def check_engine(artifact: Artifact, net: Policy, obs: np.ndarray) -> float:
             "it, or what it divides and takes logarithms of"
         )
     label, limit = artifact.spec.label, EXPECTED_KL_NATS[artifact.spec.bits]
-    advice = "compress less, or act in torch (graph 'eager')"
+    advice = mend = "compress less, or act in torch (graph 'eager')"
     if artifact.spec.graph == "eager":
         advice = "compress less, or mend a forward that acts otherwise when it is called again"
+        mend = "torch traces it: use x.shape[0], not len(x), and no branches on numbers"
     try:
         acted, values = make_engine(artifact).infer(obs)
     except Exception as error:  # whatever a runtime throws: none of it may end a run
-        raise EngineMismatchError(f"{label} does not run: {one_line(error)}; {advice}") from error
+        raise EngineMismatchError(f"{label} does not run: {one_line(error)}; {mend}") from error
     if not (np.isfinite(acted).all() and np.isfinite(values).all()):
         raise EngineMismatchError(f"{label} puts out NaN or infinite values; {advice}")
     kl = float(kl_nats(logits, acted).mean())

@@ -18,7 +18,7 @@ from accerl.errors import UserError
 from accerl.networks.adopt import as_policy, require_states_of
 from accerl.networks.graph_policy import own_copy
 from accerl.networks.observation import ObservationSpec
-from accerl.networks.probe import require_repeatable
+from accerl.networks.probe import PROBED_STATES, require_repeatable
 from accerl.networks.sb3 import ActorCritic, is_sb3_policy
 from accerl.spec import IDENTITY, CompressionSpec
 
@@ -136,7 +136,7 @@ def compress_policy(
     given = ActorCritic(module) if is_sb3_policy(module) else module
     policy = as_policy(own_copy(given).cpu().eval(), kind)
     require_states_of(policy, kind)
-    require_repeatable(policy)
+    require_repeatable(policy, observations[:PROBED_STATES])
     config = replace(
         config,
         calibration_states=len(observations),

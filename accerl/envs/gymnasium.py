@@ -216,10 +216,10 @@ class _Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _check_outcome(self, reward: Any, ends: tuple[Any, Any]) -> None:
         """Refuse a reward that is no number, and ends that are neither true nor false."""
-        if np.ndim(reward):
+        if type(reward) is not float and np.ndim(reward):  # once a step: the usual case first
             raise self._wrong(f"a reward of shape {np.shape(reward)}", "a number is needed")
         for name, value in zip(_STEP[2:4], ends, strict=True):
-            if value is None or np.ndim(value):
+            if type(value) is not bool and (value is None or np.ndim(value)):
                 raise self._wrong(f"{value!r} as {name!r}", "True or False is needed")
 
     def _check_info(self, info: Any) -> None:

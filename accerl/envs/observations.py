@@ -25,8 +25,8 @@ class Observations:
     uint8 stays uint8, all else becomes float32. Images are [C, H, W]: of the first and the last
     axis, the shorter one counts channels; the last one does where the first two alone are equal, as
     the sides of a board are. Resized bytes fill 0 to 255, however high the space counts. Stacked
-    images are one beside the other on the channel axis, newest last; anything else gets a new first
-    axis.
+    images are one beside the other on the channel axis, newest last; anything else gets a new
+    first axis, and is flattened if it would look like an image then.
 
     Raises:
         UserError: the configuration asks of this space what goes with images only.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -45,11 +46,15 @@ def make_lazy_weights(module: nn.Module, observation: ObservationSpec) -> None:
     module.train(was_training)
 
 
-def require_repeatable(policy: Policy) -> None:
+def require_repeatable(policy: Policy, observations: np.ndarray | None = None) -> None:
     """Refuse a network that acts otherwise on the same states, or changes them.
 
     Neither can be compressed or corrected: what an engine holds would be one moment of it. A chain
     of layers that was read (`adopt`) does neither.
+
+    Args:
+        policy: the network.
+        observations: states [N, *shape] of its game; None: some that are drawn.
 
     Raises:
         UserError: it does; it says what.
@@ -57,14 +62,9 @@ def require_repeatable(policy: Policy) -> None:
     if not isinstance(policy, GraphPolicy):
         return
     name, net = type(policy.module).__name__, own_copy(policy).cpu()
-    states = random_states(policy.observation, PROBED_STATES)
+    states = states_for(policy) if observations is None else torch.from_numpy(observations)
     given = states.clone()
-    try:
-        first = _act(net, given)
-    except ForwardError:  # no game shows such states; with zeros it was tried when it was made
-        states = torch.zeros_like(states)
-        given = states.clone()
-        first = _act(net, given)
+    first = _act(net, given)
     if not torch.equal(given, states):
         raise UserError(
             f"{name} changes the states that it is given, as `x -= 1` does; write `x = x - 1`, or "
@@ -104,17 +104,34 @@ def require_gradients(policy: Policy) -> None:
         )
 
 
+def states_for(policy: Policy) -> Tensor:
+    """Return states on which a network on the CPU gives numbers: noise, or zeros.
+
+    No game shows noise, so a network may fail at it; with zeros it was tried when it was made.
+    """
+    states = random_states(policy.observation, PROBED_STATES)
+    try:
+        outputs = outputs_of(policy, states)
+    except ForwardError:
+        return torch.zeros_like(states)
+    return states if all(each.isfinite().all() for each in outputs) else torch.zeros_like(states)
+
+
 def outputs_of(policy: Policy, states: Tensor) -> tuple[Tensor, Tensor]:
     """Return logits and values of states, from equal dice at every call, by a copy on the CPU."""
-    return _act(own_copy(policy).cpu(), states)
+    return _act(own_copy(policy).cpu(), states.clone())
 
 
 def alike(mine: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
     """Whether outputs are equal but for rounding: weights are sent in float32."""
     return all(
-        torch.allclose(own, other, atol=TOLERANCE * float(own.abs().max()), equal_nan=True)
+        torch.allclose(own, other, atol=TOLERANCE * _largest(own), equal_nan=True)
         for own, other in zip(mine, theirs, strict=True)
     )
+
+
+def _largest(output: Tensor) -> float:
+    return float(output.nan_to_num(0.0, 0.0, 0.0).abs().max())
 
 
 @torch.no_grad()

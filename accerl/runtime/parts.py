@@ -11,12 +11,12 @@ import torch
 from accerl.compress.links import Link, Stage
 from accerl.config import RunConfig
 from accerl.correct import CorrectorChain, make_corrector
-from accerl.errors import ForwardError, UserError
+from accerl.errors import UserError
 from accerl.monitor.indicators import Indicator
-from accerl.networks.graph_policy import GraphPolicy, Policy, random_states
+from accerl.networks.graph_policy import GraphPolicy, Policy
 from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
-from accerl.networks.probe import PROBED_STATES, alike, outputs_of
+from accerl.networks.probe import alike, outputs_of, states_for
 from accerl.networks.structure import describe
 from accerl.own_code import class_name, make_own, own_errors
 from accerl.spec import is_import_path
@@ -72,17 +72,21 @@ class Parts:
         both = {"corrector": correctors, "links": self.links}
         return {name: [class_name(part) for part in parts] for name, parts in both.items() if parts}
 
-    def check_sendable(self) -> None:
+    def check_sendable(self, *, learners: int) -> None:
         """Refuse what cannot be sent to other processes.
+
+        Args:
+            learners: several are sent the correctors, too.
 
         Raises:
             UserError: it names the class.
         """
-        correctors = () if self.corrector is None else self.corrector.correctors
-        for what, parts in (("link", self.links), ("corrector", correctors)):
-            for part in parts:
-                with own_errors(what, part):
-                    pickle.dumps(part)
+        sent: list[object] = [*self.links]
+        if self.corrector is not None and learners > 1:
+            sent += self.corrector.correctors
+        for part in sent:
+            with own_errors("what is sent to the run's other processes:", part):
+                pickle.dumps(part)
 
     def check_stop(self) -> None:
         """Raise KeyboardInterrupt if the run is to end."""
@@ -143,12 +147,8 @@ def check_remade(policy: Policy, network: str, generator: torch.Generator) -> No
     if describe(made) != describe(policy):
         raise _draws(network)
     load_weights(made, weight_arrays(policy))
-    nets, states = (policy, made), random_states(policy.observation, PROBED_STATES)
-    try:
-        mine, theirs = [outputs_of(net, states) for net in nets]
-    except ForwardError:  # no game shows such states; with zeros it was tried when it was made
-        mine, theirs = [outputs_of(net, torch.zeros_like(states)) for net in nets]
-    if not alike(mine, theirs):
+    states = states_for(policy)
+    if not alike(outputs_of(policy, states), outputs_of(made, states)):
         raise _draws(network)
 
 

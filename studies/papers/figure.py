@@ -106,6 +106,8 @@ class PaperFigure:
     shows_stages: bool = False
     shows_switches: bool = False
     """whether it is marked where the decision changes"""
+    rules: str = ""
+    """by which it is judged where it has no checks"""
     shows_costs: bool = False
     """whether what its lines take to a score is drawn beside the baseline's"""
 
@@ -124,7 +126,8 @@ class PaperFigure:
             for check in self.checks
         ]
         wiring = [self.num_actors, self.num_distillers]
-        return json_hash({"panels": panels, "asked": asked, "wiring": wiring})[:12]
+        rules = {"rules": self.rules} if self.rules else {}
+        return json_hash({"panels": panels, "asked": asked, "wiring": wiring, **rules})[:12]
 
     def machines(self, profile: str = "") -> dict[str, LatencyProfile]:
         """Return the machines by name: the paper's, wired as the figure says, and another.

@@ -41,8 +41,7 @@ class Verdict:
     """what the numbers are"""
     estimate: float | None
     low: float | None
-    """of the 95% interval, as is `high` (Table 6: of the middle halves of repeats); None: too few
-    runs for one"""
+    """of the 95% interval, as is `high`; None: too few runs for one"""
     high: float | None
     runs: int
     over: str = ""

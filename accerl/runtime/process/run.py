@@ -69,8 +69,8 @@ class ProcessRun(ParallelRun[Worker]):
         parts: Parts | None = None,
     ) -> None:
         super().__init__(config, supervisor=supervisor, parts=parts)
-        self._parts.check_sendable()
         policy, wiring = self.learner.policy, self._wiring
+        self._parts.check_sendable(learners=wiring.learners)
         conditions = config.conditions
         wiring.process_names(conditions)
         actors = conditions.most_actors(wiring.actors)
@@ -176,7 +176,9 @@ class ProcessRun(ParallelRun[Worker]):
             if self._pipe is None:  # the first that comes is the one that it was filling
                 self._begun[actor.name] = set(self._slots.of(actor.index, SlotState.FILLING))
             else:  # what has been filled is on its way, and counts
-                self._begun[actor.name] = {self._pipe.filled_by(actor.index)}
+                held = self._slots.of(actor.index, SlotState.FILLING)
+                before = self._begun.get(actor.name, set()).intersection(held)
+                self._begun[actor.name] = {*before, self._pipe.filled_by(actor.index)}
                 self._pipe.forget(actor.index)
         for actor in joined:
             assert actor.index is not None
@@ -262,9 +264,12 @@ class ProcessRun(ParallelRun[Worker]):
 
     def _began_before(self, worker: Worker, slot: int) -> bool:
         """Whether an actor that has filled a slot had begun with it before it left."""
-        if slot not in self._begun.get(worker.name, ()):
+        begun = self._begun.get(worker.name, set())
+        if slot not in begun:
             return False
-        del self._begun[worker.name]  # the others it had not begun
+        begun.discard(slot)
+        if self._pipe is None:  # the others it had not begun
+            begun.clear()
         return True
 
     def _replace(self, worker: Worker, *, stuck: str = "") -> None:
@@ -279,6 +284,7 @@ class ProcessRun(ParallelRun[Worker]):
             self._watch.forget(worker.name)
             if self._pipe is not None:
                 self._pipe.forget(worker.index)
+                self._pipe.fills(worker.index)
             replace(recovered=f"{slots} of its slots reclaimed", stuck=stuck)
             self._lend_next(worker.index)
         elif worker.role == "learner":

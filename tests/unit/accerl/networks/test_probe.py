@@ -14,6 +14,7 @@ from accerl.errors import UserError
 from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet
+from accerl.runtime.parts import check_remade
 from accerl.spec import IDENTITY, CompressionSpec
 from accerl.weights import weight_arrays
 from tests.fixtures import own_networks
@@ -21,6 +22,7 @@ from tests.fixtures import own_networks
 OWN = "tests.fixtures.own_networks"
 BOARD = ObservationSpec((10, 5), "uint8")
 VECTOR = ObservationSpec((6,), "float32")
+EAGER = CompressionSpec(graph="eager")
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,15 @@ def test_layers_that_size_themselves_are_drawn_by_the_run_s_seed(
     assert not np.array_equal(first, other)
     made = make_network(f"{OWN}:{name}", kind, 3, torch.Generator())
     assert isinstance(made, PolicyNet) == (name == "lazy_chain")
+
+
+def test_what_noise_has_no_numbers_for_is_tried_with_zeros_or_states_of_its_game() -> None:
+    name = f"{OWN}:LogarithmicMLP"
+    made = make_network(name, VECTOR, 3, torch.Generator().manual_seed(0))
+    check_remade(made, name, torch.Generator().manual_seed(1))
+    states = np.abs(random_states(VECTOR, 8))
+    acting = accerl.compress(own_networks.LogarithmicMLP(VECTOR, 3), EAGER, states)
+    assert np.isfinite(acting.logits(states)).all()
 
 
 def test_half_precision_cannot_learn() -> None:
