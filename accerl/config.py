@@ -274,7 +274,8 @@ class RunConfig:
         alone = self.runtime.num_learners == 1
         device = choose_device(self.learner.device if beside and alone else "cpu").type
         learners = self.runtime.num_learners if device == "cpu" else 0
-        actors = self.runtime.num_actors or actors_beside(learners, usable_cores())
+        busy = learners * self.runtime.learner_threads
+        actors = self.runtime.num_actors or actors_beside(busy, usable_cores())
         precision = choose_precision(self.learner.precision, device)
         decided = self.with_learner(device=device, precision=precision)
         return decided.with_runtime(num_actors=actors)

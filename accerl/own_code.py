@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec, resolve_name
@@ -53,6 +53,15 @@ NOTHING_OWN = OwnConfig()
 def class_name(part: object) -> str:
     """Return what records call an object of the user's, ``module:Class``."""
     return f"{type(part).__module__}:{type(part).__qualname__}"
+
+
+def described(part: object) -> str:
+    """Return `class_name`, with the numbers and words that a dataclass holds in brackets."""
+    if not is_dataclass(part):
+        return class_name(part)
+    held = {field.name: getattr(part, field.name) for field in fields(part)}
+    plain = [f"{name}={each}" for name, each in held.items() if isinstance(each, int | float | str)]
+    return f"{class_name(part)}({', '.join(plain)})" if plain else class_name(part)
 
 
 def find_own(what: str, path: str, example: str) -> Callable[..., Any]:

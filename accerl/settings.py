@@ -146,6 +146,11 @@ def refuse_idle(config: RunConfig, given: Collection[str], label: str = "--set")
             f"{label} runtime.profile goes with the virtual clock; take the serial runtime and "
             "that clock"
         )
+    if "runtime.pin_cores" in given and config.runtime.runtime == "serial":
+        raise UserError(f"{label} runtime.pin_cores goes with processes; take the process runtime")
+    of_ray = sorted(name for name in given if name.startswith("ray."))
+    if of_ray and config.runtime.runtime != "ray":
+        raise UserError(f"{label} {of_ray[0]} goes with the runtime ray")
     idle = _idle_in(config.learner)
     if found := [name for name in idle if f"learner.{name}" in given]:
         raise UserError(f"{label} learner.{found[0]} would do nothing: {idle[found[0]]}")

@@ -99,7 +99,10 @@ class LearnerConfig:
             given, rule = getattr(self, name), f"must be {', '.join(words[:-1])} or {words[-1]}"
             require(given in words, f"learner: {name}", rule, given)
         if self.policy_loss == "clipped" and self.proximal == "pass" and self.reuse == 1:
-            raise UserError("learner: proximal 'pass' clips nothing without reuse of 2 or more")
+            raise UserError(
+                "learner: proximal 'pass' clips nothing without reuse of 2 or more; with reuse 1 "
+                "set proximal to update, or policy_loss to importance"
+            )
         check = partial(require_fields, self, "learner")
         check("unroll reuse minibatches", "must be at least 1", lambda count: count >= 1)
         check("discount lam", "must lie in [0, 1]", lambda share: 0.0 <= share <= 1.0)
@@ -117,7 +120,10 @@ class LearnerConfig:
         check("anneal_updates", "must not be negative", lambda count: count >= 0)
         check("anneal_to", "must lie in (0, 1]", lambda share: 0.0 < share <= 1.0)
         if self.corrector != OWN:  # refuses what it cannot make
-            make_corrector(self.corrector, rho=self.clip_rho, c=self.clip_c)
+            try:
+                make_corrector(self.corrector, rho=self.clip_rho, c=self.clip_c)
+            except UserError as error:
+                raise UserError(f"learner: clip_rho and clip_c: {error}") from error
 
     def annealed(self, updates: int) -> float:
         """Return the share of learning rate and entropy cost that is left after `updates`."""

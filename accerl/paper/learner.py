@@ -51,8 +51,9 @@ class Learner:
             (see `policy`).
         memory: whose actors collect, and whose correctors correct.
         alg: "AC", actor-critic, is the only one.
-        ddp: two learner processes share every update (torch DistributedDataParallel over gloo), on
-            the CPU even where there is a GPU.
+        ddp: two learner processes, or as many more as `config` says, share every update (torch
+            DistributedDataParallel over gloo), on the CPU even where there is a GPU; without it
+            there is one.
         amp: learn in bfloat16 where that is safe and faster; without
             it in float32, whatever `config` says.
         seconds: length of the run; None: as the game's preset says.
@@ -110,6 +111,7 @@ class Learner:
         envs.close()
         self._given = policy
         self.policy = as_policy(policy, config.inputs(shown))
+        self._device = self.policy.device
         seen = self.policy.observation
         config = replace(
             config,
@@ -123,7 +125,7 @@ class Learner:
             runtime="process",
             clock="real",
             num_actors=len(memory.agents),
-            num_learners=2 if ddp else 1,
+            num_learners=max(2, config.runtime.num_learners) if ddp else 1,
         ).with_precision("auto" if amp else "fp32")
         # Refuses what does not fit.
         Parts(policy=self.policy).make_policy(self.config, shown, num_actions, torch.Generator())
@@ -218,6 +220,7 @@ class Learner:
                 traceback.print_exception(error)
             print(f"accerl: the run has ended: {error}", file=sys.stderr, flush=True)
         finally:
+            self.policy.to(self._device)  # a learner on a GPU has taken it there
             self._ended.set()
 
     def _stop_when_interrupted(self) -> None:

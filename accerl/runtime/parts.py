@@ -18,7 +18,7 @@ from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.probe import alike, outputs_of, states_for
 from accerl.networks.structure import describe
-from accerl.own_code import class_name, make_own, own_errors
+from accerl.own_code import described, make_own, own_errors
 from accerl.spec import is_import_path
 from accerl.weights import load_weights, weight_arrays
 
@@ -67,10 +67,10 @@ class Parts:
 
     @property
     def names(self) -> dict[str, list[str]]:
-        """Classes of correctors and links, as records name them."""
+        """Correctors and links as records name them, with their settings."""
         correctors = () if self.corrector is None else self.corrector.correctors
         both = {"corrector": correctors, "links": self.links}
-        return {name: [class_name(part) for part in parts] for name, parts in both.items() if parts}
+        return {name: [described(part) for part in parts] for name, parts in both.items() if parts}
 
     def check_sendable(self, *, learners: int) -> None:
         """Refuse what cannot be sent to other processes.

@@ -51,10 +51,11 @@ class Safeguard:
         except FloatingPointError as error:
             if self.set_back_at is not None:
                 raise UserError(
-                    f"{error} (it had been set back once, at update {self.set_back_at}); the last "
-                    f"good checkpoint is kept; learning_rate is {learner.config.learning_rate:g}, "
-                    f"max_grad_norm {learner.config.max_grad_norm:g}, precision "
-                    f"{learner.config.precision}"
+                    f"{error} (it had been set back once, at update {self.set_back_at}); begin "
+                    "another run with its learner and a lower rate (--start RUN --set "
+                    "learner.learning_rate=...): learning_rate is "
+                    f"{learner.config.learning_rate:g}, max_grad_norm "
+                    f"{learner.config.max_grad_norm:g}, precision {learner.config.precision}"
                 ) from error
             if self._good is None:
                 raise

@@ -17,7 +17,7 @@ from accerl.own_code import make_own
 from accerl.settings import configure, refuse_idle
 from accerl.spec import CompressionSpec
 from accerl.training.run import RunResult, run_training
-from accerl.training.run_folder import resumed
+from accerl.training.run_folder import as_measured, resumed
 
 
 def train(
@@ -80,6 +80,8 @@ def train(
         start=None if start is None else str(Path(start).absolute()),
         until_score=until_score,
     )
+    if earlier := out if resume else start:
+        config = as_measured(config, Path(earlier), given)
     if resume and out is not None:
         config = resumed(config, Path(out), seconds)
     else:

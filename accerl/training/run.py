@@ -10,6 +10,7 @@ from typing import Any
 
 from accerl.checkpoint import save_checkpoint
 from accerl.config import RunConfig, learns_on_gpu
+from accerl.correct import name_of as corrector_name
 from accerl.errors import GameError, UserError
 from accerl.monitor.indicators import Indicator
 from accerl.monitor.strategy import (
@@ -140,6 +141,9 @@ def run_training(
         UserError: the strategy could never act; `out` cannot be written, is taken, or not resumed.
         GameError: an environment raised, or returned NaN; with `out`, there is a checkpoint.
     """
+    if parts is not None and parts.corrector is not None:  # records say what really corrects
+        levels = {"rho": config.learner.clip_rho, "c": config.learner.clip_c}
+        config = config.with_learner(corrector=corrector_name(parts.corrector, **levels))
     profile, out = _charging(config, profile), None if out is None else Path(out)
     times = (recorded_machine(out) if resume else None) or times
     check_startable(config, strategy, parts, indicators, profile or times)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +66,28 @@ def resumed(config: RunConfig, path: Path, seconds: float | None) -> RunConfig:
         until = recorded.until_score if config.until_score is None else config.until_score
         config = replace(config, seconds=recorded.seconds, until_score=until)
     return config
+
+
+def as_measured(config: RunConfig, path: Path, given: Collection[str] = ()) -> RunConfig:
+    """Return a configuration with what was measured of its game when the run in `path` began.
+
+    Measured again it may come out otherwise: its pixels, and the unit of its rewards, in which the
+    values of that run's learner count.
+
+    Args:
+        config: of a run that goes on with that one, or begins with its learner.
+        path: its folder.
+        given: names of settings that are not to change, ``section.name``.
+    """
+    if not (path / CONFIG).is_file():
+        return config  # who reads its checkpoint says what is wrong
+    other = read_config(path)
+    if (other.game, other.env) != (config.game, config.env):
+        return config
+    config = replace(config, pixel_centre=other.pixel_centre, pixel_unit=other.pixel_unit)
+    if "learner.reward_scale" in given or other.learner.reward_clip != config.learner.reward_clip:
+        return config
+    return config.with_learner(reward_scale=other.learner.reward_scale)
 
 
 def seconds_finished(config: RunConfig, path: Path) -> float | None:

@@ -26,7 +26,7 @@ from accerl.errors import UserError
 from accerl.networks.graph_policy import Policy
 from accerl.networks.make import make_network
 from accerl.networks.structure import load_saved
-from accerl.own_code import class_name
+from accerl.own_code import described
 from accerl.records import CONFIG, read_json
 from accerl.runtime.machine.threads import own_threads
 from accerl.runtime.parts import named_links
@@ -101,7 +101,7 @@ def _check_links(path: Path, links: Sequence[Link]) -> None:
     """Refuse other links than those that a run compressed with."""
     read_config(path)
     held = read_json(path / CONFIG).get("own_parts", {}).get("links", [])
-    given = [class_name(link) for link in links]
+    given = [described(link) for link in links]
     if held != given:
         raise UserError(
             f"{path} compressed with {' and '.join(held) or 'no links of its own'}; give the same "

@@ -233,6 +233,6 @@ def _returns(reports: Sequence[IntervalReport]) -> tuple[float | None, float | N
     if not episodes:
         return None, None
     many = min(SCORED_EPISODES, len(episodes))
-    windows = [episodes[i - many : i] for i in range(many, len(episodes) + 1)]
-    means = [math.fsum(window) / len(window) for window in windows]
-    return means[-1], max(means)
+    ends = range(many, len(episodes) + 1)  # one after the other: there may be millions
+    best = max(math.fsum(episodes[end - many : end]) for end in ends)
+    return math.fsum(episodes[-many:]) / many, best / many

@@ -13,6 +13,7 @@ from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.runtime.conditions import read_events
 from accerl.settings import configure, read_settings, refuse_idle
+from accerl.training.run_folder import as_measured
 from studies.cli.command import Command
 from studies.cli.options import SettingsOption
 
@@ -92,6 +93,8 @@ class RunOptions(Command):
             start=None if self.start is None else str(self.start.absolute()),
             conditions=None if self.events is None else read_events(self.events),
         )
+        if config.start and self.config is None:
+            config = as_measured(config, Path(config.start), given)
         if self.cluster is not None and config.runtime.runtime != "ray":
             raise UserError("--cluster goes with --runtime ray")
         refuse_idle(config, given)

@@ -155,6 +155,8 @@ def test_what_is_left_to_the_machine_is_decided_when_a_run_is_made(
         monkeypatch.setattr("accerl.config.usable_cores", lambda cores=cores: cores)
         adapted = pong.with_learner(device="cpu").adapted()
         assert (adapted.runtime.num_actors, adapted.learner.device) == (actors, "cpu")
+    threaded = pong.with_learner(device="cpu").with_runtime(learner_threads=4)
+    assert threaded.adapted().runtime.num_actors == 12
     assert pong.with_runtime(num_actors=3).adapted().runtime.num_actors == 3
     # A learner on a GPU needs no core.
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)

@@ -109,6 +109,17 @@ def test_settings_that_would_do_nothing_are_refused(
         refuse_idle(configure(game, given), given)
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "need"),
+    [("runtime.pin_cores", True, "goes with processes"), ("ray.address", "auto", "runtime ray")],
+)
+def test_settings_of_another_runtime_are_refused(setting: str, value: object, need: str) -> None:
+    config = configure("catch", {setting: value})
+    refuse_idle(config, [])
+    with pytest.raises(UserError, match=f"--set {setting} goes with .*{need.split()[-1]}"):
+        refuse_idle(config, [setting])
+
+
 @pytest.mark.parametrize("game", ["pong", "Acrobot-v1", "qbert"])
 def test_a_printed_configuration_reads_back_as_itself(game: str, tmp_path: Path) -> None:
     path = tmp_path / "config.json"

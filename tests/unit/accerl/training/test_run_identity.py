@@ -14,6 +14,7 @@ import torch
 
 from accerl.checkpoint import has_checkpoint
 from accerl.compress.links import CompressionState, Stage
+from accerl.correct import CorrectorChain, ISCorrector, VTraceCorrector
 from accerl.errors import UserError
 from accerl.monitor.strategies import (
     FirstThatFires,
@@ -29,7 +30,7 @@ from accerl.records import fingerprint, read_json, write_json
 from accerl.runtime.parts import Parts
 from accerl.spec import CompressionSpec, Decision
 from accerl.training.run import RunResult, run_training
-from accerl.training.run_folder import CHECKPOINT, held, is_free, read_config
+from accerl.training.run_folder import CHECKPOINT, as_measured, held, is_free, read_config
 from accerl.training.saved_policy import evaluate_checkpoint, load_policy
 from analysis.records.load import load_run
 from controller.shield import Shielded
@@ -257,6 +258,31 @@ def test_links_of_one_s_own_are_recorded_and_have_to_come_along(tmp_path: Path) 
         evaluate_checkpoint(tmp_path, 1, INT8)
     assert evaluate_checkpoint(tmp_path, 1)["cut_off"] == 0  # the learner's network has none
     assert load_policy(tmp_path, INT8, links=parts.links).spec.bits == 8
+
+
+def test_a_corrector_is_recorded_and_compared_with_its_levels(tmp_path: Path) -> None:
+    def parts(*levels: float) -> Parts:
+        return Parts(corrector=CorrectorChain([VTraceCorrector(*levels), ISCorrector()]))
+
+    run(HIGH, tmp_path, parts=parts(5.0, 1.0))
+    config = read_json(tmp_path / "config.json")
+    assert config["learner"]["corrector"] == "own"
+    assert "VTraceCorrector(rho=5.0, c=1.0)" in config["own_parts"]["corrector"][0]
+    with pytest.raises(UserError, match=r"other settings \(.*own_parts"):
+        run(HIGH, tmp_path, seconds=0.04, resume=True, parts=parts(1.0, 1.0))
+    run(HIGH, tmp_path, seconds=0.04, resume=True, parts=parts(5.0, 1.0))
+
+
+def test_what_was_measured_of_a_game_is_not_measured_again(tmp_path: Path) -> None:
+    catch = replace(tiny_catch(), pixel_centre=3).with_learner(reward_scale=0.5)
+    write_json(tmp_path / "config.json", catch.to_json())
+    again = as_measured(tiny_catch(), tmp_path)
+    assert (again.pixel_centre, again.learner.reward_scale) == (3, 0.5)
+    given = as_measured(tiny_catch(), tmp_path, ["learner.reward_scale"])
+    assert (given.pixel_centre, given.learner.reward_scale) == (3, 1.0)
+    other = replace(tiny_catch(), game="cartpole")
+    assert as_measured(other, tmp_path) == other
+    assert as_measured(other, tmp_path / "none") == other
 
 
 def test_a_link_says_when_it_has_its_turn() -> None:
