@@ -144,6 +144,9 @@ class Factoriser:
         first = next(iter(seen), "")  # of the convolutions, in the order in which they run
         for name, layer in hidden_layers(net).items():
             thin: list[nn.Module] = [layer]
+            # Behind what puts out the actions' numbers there may be more, as in dueling heads.
+            if isinstance(layer, nn.Linear) and layer.out_features <= net.num_actions:
+                continue
             # Factors take the place of a parametrised layer too: those of the weights that act.
             if isinstance(layer, nn.Linear) and type_before_parametrizations(layer) is nn.Linear:
                 thin = self._thin_linear(name, layer)

@@ -49,6 +49,10 @@ class GraphPolicy(nn.Module):
         self.name = name
         self.reason = reason
         self.scripts = Scripts()
+        if any(isinstance(part, nn.MultiheadAttention) for part in module.modules()):
+            # Its own kernels, which it takes where nothing learns, know no bfloat16 beside float32
+            # and no factorised layers.
+            torch.backends.mha.set_fastpath_enabled(False)
         self.eval()
         logits, self._head_names = _probe(module, observation)
         self.num_actions = logits.shape[1]

@@ -9,23 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from accerl.compress.graphs.builder import Builder
-from accerl.compress.graphs.operators import (
-    OPERATORS,
-    Unsupported,
-    adaptive_window,
-    convolution_window,
-)
-from accerl.compress.graphs.traced import LAYERS, Op, Ref, Traced, Weight, trace
+from accerl.compress.graphs.elementwise import Unsupported
+from accerl.compress.graphs.operators import OPERATORS, adaptive_window, convolution_window
+from accerl.compress.graphs.program import Op, Ref, Weight
+from accerl.compress.graphs.traced import LAYERS, Traced, trace
 from accerl.compress.layers import refuse_diverged
 from accerl.compress.quantization.quantize import quantise_weight
+from accerl.errors import first_line
 from accerl.networks.observation import ObservationSpec
 
 OPSET, IR_VERSION = 21, 10  # the first with group norms
-HINT = "act in torch with it (graph 'torchscript' or 'eager')"
 
 
 def graph_fp32(
@@ -106,17 +104,25 @@ class FloatLowering:
         Raises:
             UserError: there is no counterpart; it says for what.
         """
+        knowing_shapes = {
+            "adaptive_avg_pool2d": self._adaptive_average,
+            "conv1d": self._convolution_1d,
+            "scaled_dot_product_attention": self._attention,
+            "upsample_nearest2d": self._nearest,
+        }
         try:
             if op.kind in LAYERS:
                 return self._layer(op)
-            if op.kind == "adaptive_avg_pool2d":
-                return self._adaptive_average(op)
+            if op.kind in knowing_shapes:
+                return knowing_shapes[op.kind](op)
             if op.kind in OPERATORS:
                 return OPERATORS[op.kind](op, self.graph, self.tensor)
             reason = "is not known here"
         except Unsupported as error:
             reason = str(error)
-        raise self.traced.refusal(f"{op.kind!r} ({op.name}) {reason}", HINT)
+        except (LookupError, StopIteration, TypeError, ValueError) as error:
+            reason = f"has a form that is not known here ({first_line(error)})"
+        raise self.traced.refusal(f"{op.kind!r} ({op.name}) {reason}")
 
     def tensor(self, which: Ref | Weight) -> str:
         """Return the name of a value, or of a weight as a constant."""
@@ -180,3 +186,57 @@ class FloatLowering:
         attributes = window.attributes()
         del attributes["dilations"]
         return self.graph.add("AveragePool", [current], op.name, **attributes)
+
+    def _convolution_1d(self, op: Op) -> str:
+        names = [self.tensor(op.args[name]) for name in ("input", "weight")]
+        if op.args["bias"] is not None:
+            names.append(self.tensor(op.args["bias"]))
+        padding = op.args["padding"]
+        if isinstance(padding, str):
+            raise Unsupported(f"padding={padding!r}")
+        return self.graph.add(
+            "Conv",
+            names,
+            op.name,
+            strides=list(op.args["stride"]),
+            pads=2 * list(padding),
+            dilations=list(op.args["dilation"]),
+            group=op.args["groups"],
+        )
+
+    def _attention(self, op: Op) -> str:
+        """Write softmax(Q K^T / sqrt(E) + mask) V."""
+        query, key, value = (self.tensor(op.args[name]) for name in ("query", "key", "value"))
+        shapes = [self.traced.shapes[op.args[name].name] for name in ("query", "key")]
+        if len({len(shape) for shape in (*shapes, op.shape)}) > 1:
+            raise Unsupported("of tensors with unequal axes")
+        rank = 1 + len(op.shape)
+        scale = op.args.get("scale") or shapes[0][-1] ** -0.5
+        axes = [*range(rank - 2), rank - 1, rank - 2]
+        turned = self.graph.add("Transpose", [key], f"{op.name}.key", perm=axes)
+        factor = self.graph.fixed(f"{op.name}.scale", np.float32(scale))
+        scaled = self.graph.add("Mul", [query, factor], f"{op.name}.query")
+        current = self.graph.add("MatMul", [scaled, turned], f"{op.name}.alike")
+        if op.args["is_causal"]:
+            sizes = shapes[0][-2], shapes[1][-2]
+            later = np.triu(np.full(sizes, -np.inf, np.float32), 1)
+            mask = self.graph.fixed(f"{op.name}.later", later)
+            current = self.graph.add("Add", [current, mask], f"{op.name}.masked")
+        elif op.args["attn_mask"] is not None:
+            raise Unsupported("with a mask")
+        shares = self.graph.add("Softmax", [current], f"{op.name}.shares", axis=-1)
+        return self.graph.add("MatMul", [shares, value], op.name)
+
+    def _nearest(self, op: Op) -> str:
+        source = op.args["input"]
+        before = self.traced.shapes[source.name][1:]
+        factors = [after / size for after, size in zip(op.shape[1:], before, strict=True)]
+        scales = self.graph.fixed(f"{op.name}.scales", np.array([1.0, 1.0, *factors], np.float32))
+        return self.graph.add(
+            "Resize",
+            [self.tensor(source), "", scales],
+            op.name,
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        )

@@ -17,14 +17,11 @@ from torch import Tensor, nn
 
 from accerl.compress.engine import open_session
 from accerl.compress.graphs.builder import MICROSOFT, Builder, Mapping8
+from accerl.compress.graphs.elementwise import ELEMENTWISE
 from accerl.compress.graphs.float_graph import FloatLowering, finish, policy_builder
-from accerl.compress.graphs.operators import (
-    ELEMENTWISE,
-    convolution_window,
-    pooling_window,
-)
-from accerl.compress.graphs.traced import Op, Traced, trace
-from accerl.compress.graphs.widen import Wider, widen
+from accerl.compress.graphs.operators import convolution_window, pooling_window
+from accerl.compress.graphs.program import Op
+from accerl.compress.graphs.traced import Traced, trace
 from accerl.compress.quantization.graph_plan import Plan, plan_of
 from accerl.compress.quantization.quantize import (
     affine,
@@ -33,6 +30,7 @@ from accerl.compress.quantization.quantize import (
     quantise_weight,
 )
 from accerl.compress.quantization.ranges import ActivationRanges
+from accerl.compress.quantization.widen import Wider, widen
 from accerl.errors import CannotCompressError, one_line
 from accerl.networks.observation import ObservationSpec
 

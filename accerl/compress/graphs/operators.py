@@ -1,4 +1,4 @@
-"""ATen operations as ONNX operators in float32: one function for each kind, in one table.
+"""ATen operations as ONNX operators in float32, in one table; here those that move or join numbers.
 
 Each takes the operation, the builder, and what names the tensors that it reads: a function from
 `Ref` and `Weight` to a value's name. Images are [B, C, H, W] here.
@@ -6,22 +6,22 @@ Each takes the operation, the builder, and what names the tensors that it reads:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from accerl.compress.graphs.builder import Builder
-from accerl.compress.graphs.traced import Op, Ref, Weight
-
-Tensors = Callable[[Ref | Weight], str]
-Lower = Callable[[Op, Builder, Tensors], str]
-
-
-class Unsupported(Exception):
-    """An operation has settings that have no counterpart here; the message says which."""
+from accerl.compress.graphs.elementwise import (
+    ELEMENTWISE,
+    PAIRS,
+    Lower,
+    Tensors,
+    Unsupported,
+    first,
+    unary,
+)
+from accerl.compress.graphs.program import Op, Ref, Weight
 
 
 class Window(NamedTuple):
@@ -95,73 +95,8 @@ def _pair(value: Any) -> tuple[int, int]:
     return int(first), int(second)
 
 
-def _unary(onnx_kind: str, op: Op, graph: Builder, tensor: Tensors, **attributes: Any) -> str:
-    return graph.add(onnx_kind, [tensor(_first(op))], op.name, **attributes)
-
-
-def _first(op: Op) -> Ref:
-    return next(value for value in op.args.values() if isinstance(value, Ref))
-
-
-def _gelu(op: Op, graph: Builder, tensor: Tensors) -> str:
-    return _unary("Gelu", op, graph, tensor, approximate=op.args["approximate"])
-
-
-def _softplus(op: Op, graph: Builder, tensor: Tensors) -> str:
-    if op.args["beta"] != 1:
-        raise Unsupported(f"beta={op.args['beta']}")
-    return _unary("Softplus", op, graph, tensor)
-
-
-def _silu(op: Op, graph: Builder, tensor: Tensors) -> str:
-    inputs = tensor(_first(op))
-    gate = graph.add("Sigmoid", [inputs], f"{op.name}.gate")
-    return graph.add("Mul", [inputs, gate], op.name)
-
-
-def _elu(op: Op, graph: Builder, tensor: Tensors) -> str:
-    if op.args["scale"] != 1 or op.args["input_scale"] != 1:
-        raise Unsupported("with scales")
-    return _unary("Elu", op, graph, tensor, alpha=float(op.args["alpha"]))
-
-
-def _leaky_relu(op: Op, graph: Builder, tensor: Tensors) -> str:
-    return _unary("LeakyRelu", op, graph, tensor, alpha=float(op.args["negative_slope"]))
-
-
-def _clamp(low: str, high: str, op: Op, graph: Builder, tensor: Tensors) -> str:
-    if any(isinstance(op.args[name], Ref | Weight) for name in (low, high)):
-        raise Unsupported("with limits that are tensors")
-    limits = [
-        ""
-        if (limit := op.args[name]) is None
-        else graph.fixed(f"{op.name}.{name}", np.float32(limit))
-        for name in (low, high)
-    ]
-    return graph.add("Clip", [tensor(_first(op)), *limits], op.name)
-
-
-def _relu6(op: Op, graph: Builder, tensor: Tensors) -> str:
-    return _clamp("low", "high", replace(op, args={**op.args, "low": 0, "high": 6}), graph, tensor)
-
-
 def _softmax(kind: str, op: Op, graph: Builder, tensor: Tensors) -> str:
-    return _unary(kind, op, graph, tensor, axis=_axis(op.args["dim"], op))
-
-
-def _binary(kind: str, op: Op, graph: Builder, tensor: Tensors, *, swapped: bool = False) -> str:
-    if op.args.get("alpha", 1) != 1:
-        raise Unsupported(f"alpha={op.args['alpha']}")
-    if op.args.get("rounding_mode"):
-        raise Unsupported(f"rounding_mode={op.args['rounding_mode']!r}")
-    pair = [op.args["self"], op.args["exponent" if kind == "Pow" else "other"]]
-    names = []
-    for place, value in enumerate(pair[::-1] if swapped else pair):
-        if isinstance(value, Ref | Weight):
-            names.append(tensor(value))
-        else:
-            names.append(graph.fixed(f"{op.name}.{place}", np.float32(value)))
-    return graph.add(kind, names, op.name)
+    return unary(kind, op, graph, tensor, axis=_axis(op.args["dim"], op))
 
 
 def _matmul(op: Op, graph: Builder, tensor: Tensors) -> str:
@@ -176,19 +111,19 @@ def _cat(op: Op, graph: Builder, tensor: Tensors) -> str:
 
 def _reshape(op: Op, graph: Builder, tensor: Tensors) -> str:
     shape = graph.fixed(f"{op.name}.shape", np.array([-1, *op.shape], np.int64))
-    return graph.add("Reshape", [tensor(_first(op)), shape], op.name)
+    return graph.add("Reshape", [tensor(first(op)), shape], op.name)
 
 
 def _permute(op: Op, graph: Builder, tensor: Tensors) -> str:
     axes = [_axis(axis, op) if axis else 0 for axis in op.args["dims"]]
-    return graph.add("Transpose", [tensor(_first(op))], op.name, perm=axes)
+    return graph.add("Transpose", [tensor(first(op))], op.name, perm=axes)
 
 
 def _transpose(op: Op, graph: Builder, tensor: Tensors) -> str:
     axes = list(range(1 + len(op.shape)))
-    first, second = _axis(op.args["dim0"], op), _axis(op.args["dim1"], op)
-    axes[first], axes[second] = second, first
-    return graph.add("Transpose", [tensor(_first(op))], op.name, perm=axes)
+    one, other = _axis(op.args["dim0"], op), _axis(op.args["dim1"], op)
+    axes[one], axes[other] = other, one
+    return graph.add("Transpose", [tensor(first(op))], op.name, perm=axes)
 
 
 def _slice(op: Op, graph: Builder, tensor: Tensors) -> str:
@@ -198,7 +133,7 @@ def _slice(op: Op, graph: Builder, tensor: Tensors) -> str:
         graph.fixed(f"{op.name}.{place}", np.array([number], np.int64))
         for place, number in enumerate((*limits, op.args["step"]))
     ]
-    return graph.add("Slice", [tensor(_first(op)), *numbers], op.name)
+    return graph.add("Slice", [tensor(first(op)), *numbers], op.name)
 
 
 def _select(op: Op, graph: Builder, tensor: Tensors) -> str:
@@ -206,7 +141,7 @@ def _select(op: Op, graph: Builder, tensor: Tensors) -> str:
     if axis == 0:
         raise Unsupported("along the states")
     index = graph.fixed(f"{op.name}.index", np.array(op.args["index"], np.int64))
-    return graph.add("Gather", [tensor(_first(op)), index], op.name, axis=axis)
+    return graph.add("Gather", [tensor(first(op)), index], op.name, axis=axis)
 
 
 def _reduce(kind: str, op: Op, graph: Builder, tensor: Tensors) -> str:
@@ -216,7 +151,58 @@ def _reduce(kind: str, op: Op, graph: Builder, tensor: Tensors) -> str:
     if not dims or any(dim % rank == 0 for dim in dims):
         raise Unsupported("over the states")
     axes = graph.fixed(f"{op.name}.axes", np.array([dim % rank for dim in dims], np.int64))
-    return graph.add(kind, [tensor(_first(op)), axes], op.name, keepdims=int(kept))
+    return graph.add(kind, [tensor(first(op)), axes], op.name, keepdims=int(kept))
+
+
+def _norm(op: Op, graph: Builder, tensor: Tensors) -> str:
+    kinds = {1: "ReduceL1", 2: "ReduceL2"}
+    if op.args["ord"] not in kinds:
+        raise Unsupported(f"ord={op.args['ord']}")
+    return _reduce(kinds[op.args["ord"]], op, graph, tensor)
+
+
+def _stack(op: Op, graph: Builder, tensor: Tensors) -> str:
+    axis = _axis(op.args["dim"], op)
+    axes = graph.axes(f"{op.name}.axes", axis)
+    parts = [
+        graph.add("Unsqueeze", [tensor(part), axes], f"{op.name}.{place}")
+        for place, part in enumerate(op.args["tensors"])
+    ]
+    return graph.add("Concat", parts, op.name, axis=axis)
+
+
+def _expand(op: Op, graph: Builder, tensor: Tensors) -> str:
+    source = first(op)
+    if isinstance(source, Ref):  # it has the states' axis
+        shape = graph.axes(f"{op.name}.shape", 1, *op.shape)
+    else:
+        batch = graph.add("Shape", ["obs"], f"{op.name}.batch", start=0, end=1)
+        rest = graph.axes(f"{op.name}.rest", *op.shape)
+        shape = graph.add("Concat", [batch, rest], f"{op.name}.shape", axis=0)
+    return graph.add("Expand", [tensor(source), shape], op.name)
+
+
+def _embedding(op: Op, graph: Builder, tensor: Tensors) -> str:
+    names = [tensor(op.args["weight"]), tensor(op.args["indices"])]
+    return graph.add("Gather", names, op.name, axis=0)
+
+
+def _index_select(op: Op, graph: Builder, tensor: Tensors) -> str:
+    names = [tensor(op.args["self"]), tensor(op.args["index"])]
+    return graph.add("Gather", names, op.name, axis=_axis(op.args["dim"], op))
+
+
+def _one_hot(op: Op, graph: Builder, tensor: Tensors) -> str:
+    if op.args["num_classes"] < 1:
+        raise Unsupported("without num_classes")
+    depth = graph.fixed(f"{op.name}.depth", np.array(op.args["num_classes"], np.int64))
+    values = graph.fixed(f"{op.name}.values", np.array([0, 1], np.int64))
+    return graph.add("OneHot", [tensor(first(op)), depth, values], op.name, axis=-1)
+
+
+def _pixel_shuffle(op: Op, graph: Builder, tensor: Tensors) -> str:
+    factor = op.args["upscale_factor"]
+    return unary("DepthToSpace", op, graph, tensor, blocksize=factor, mode="CRD")
 
 
 def _pad(op: Op, graph: Builder, tensor: Tensors) -> str:
@@ -227,11 +213,11 @@ def _pad(op: Op, graph: Builder, tensor: Tensors) -> str:
     amounts = np.array([before for before, _ in pairs] + [after for _, after in pairs], np.int64)
     value = np.float32(op.args.get("value") or 0.0)
     inputs = [graph.fixed(f"{op.name}.pads", amounts), graph.fixed(f"{op.name}.value", value)]
-    return graph.add("Pad", [tensor(_first(op)), *inputs], op.name)
+    return graph.add("Pad", [tensor(first(op)), *inputs], op.name)
 
 
 def _max_pool(op: Op, graph: Builder, tensor: Tensors) -> str:
-    return _unary("MaxPool", op, graph, tensor, **pooling_window(op).attributes())
+    return unary("MaxPool", op, graph, tensor, **pooling_window(op).attributes())
 
 
 def _average_pool(op: Op, graph: Builder, tensor: Tensors) -> str:
@@ -240,7 +226,7 @@ def _average_pool(op: Op, graph: Builder, tensor: Tensors) -> str:
     attributes = pooling_window(op).attributes()
     del attributes["dilations"]
     counted = int(op.args["count_include_pad"])
-    return _unary("AveragePool", op, graph, tensor, count_include_pad=counted, **attributes)
+    return unary("AveragePool", op, graph, tensor, count_include_pad=counted, **attributes)
 
 
 def _layer_norm(op: Op, graph: Builder, tensor: Tensors) -> str:
@@ -297,28 +283,6 @@ def _axis(axis: int, op: Op) -> int:
     return axis
 
 
-ELEMENTWISE: dict[str, Lower] = {
-    "relu": partial(_unary, "Relu"),
-    "sigmoid": partial(_unary, "Sigmoid"),
-    "tanh": partial(_unary, "Tanh"),
-    "softplus": _softplus,
-    "mish": partial(_unary, "Mish"),
-    "hardswish": partial(_unary, "HardSwish"),
-    "exp": partial(_unary, "Exp"),
-    "abs": partial(_unary, "Abs"),
-    "neg": partial(_unary, "Neg"),
-    "sqrt": partial(_unary, "Sqrt"),
-    "gelu": _gelu,
-    "silu": _silu,
-    "elu": _elu,
-    "leaky_relu": _leaky_relu,
-    "hardtanh": partial(_clamp, "min_val", "max_val"),
-    "relu6": _relu6,
-    "clamp": partial(_clamp, "min", "max"),
-    "cast": lambda op, graph, tensor: _unary("Cast", op, graph, tensor, to=1),
-}
-"""what treats every number by itself, so that any order of the axes will do"""
-
 SHAPES = {
     **dict.fromkeys(
         ("view", "reshape", "_unsafe_view", "flatten", "squeeze", "unsqueeze"), _reshape
@@ -332,18 +296,11 @@ SHAPES = {
 
 OPERATORS: dict[str, Lower] = {
     **ELEMENTWISE,
+    **PAIRS,
     **SHAPES,
     "_softmax": partial(_softmax, "Softmax"),
     "softmax": partial(_softmax, "Softmax"),
     "log_softmax": partial(_softmax, "LogSoftmax"),
-    "add": partial(_binary, "Add"),
-    "sub": partial(_binary, "Sub"),
-    "rsub": partial(_binary, "Sub", swapped=True),
-    "mul": partial(_binary, "Mul"),
-    "div": partial(_binary, "Div"),
-    "pow": partial(_binary, "Pow"),
-    "maximum": partial(_binary, "Max"),
-    "minimum": partial(_binary, "Min"),
     "matmul": _matmul,
     "bmm": _matmul,
     "mm": _matmul,
@@ -351,6 +308,15 @@ OPERATORS: dict[str, Lower] = {
     "mean": partial(_reduce, "ReduceMean"),
     "sum": partial(_reduce, "ReduceSum"),
     "amax": partial(_reduce, "ReduceMax"),
+    "amin": partial(_reduce, "ReduceMin"),
+    "logsumexp": partial(_reduce, "ReduceLogSumExp"),
+    "linalg_vector_norm": _norm,
+    "stack": _stack,
+    "expand": _expand,
+    "embedding": _embedding,
+    "index_select": _index_select,
+    "one_hot": _one_hot,
+    "pixel_shuffle": _pixel_shuffle,
     "pad": _pad,
     "constant_pad_nd": _pad,
     "max_pool2d": _max_pool,

@@ -6,69 +6,42 @@ differ in their weights only. Nothing of a weight's value is part of what is fou
 
 from __future__ import annotations
 
-import copy
 import functools
-import logging
 import operator
-import threading
-import warnings
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
-from contextlib import redirect_stderr
-from dataclasses import dataclass, replace
-from io import StringIO
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
-from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
-from tqdm import tqdm
 
+from accerl.compress.graphs.program import (
+    CASTS,
+    RESHAPES,
+    SAME,
+    NotExportedError,
+    Op,
+    Ref,
+    Weight,
+    exchanged,
+    export,
+    flat,
+    read_as,
+    wraps,
+)
 from accerl.compress.graphs.structure import structure
 from accerl.compress.layers import refuse_diverged
-from accerl.errors import CannotCompressError, first_line
+from accerl.errors import CannotCompressError
 from accerl.networks.observation import ObservationSpec
 
 LAYERS = ("conv2d", "linear")
-_MOST_STATES = 1 << 20
 _MOST_KNOWN = 32
-_SAME = {"clone", "dropout", "feature_dropout", "alias", "detach", "lift_fresh_copy", "contiguous"}
-_WRAPS = {"add", "sub", "rsub", "mul", "pow"}  # unless what they put out are floats
 _NORM = "_native_batch_norm_legit_no_training"
-_RESHAPES = {"view", "reshape", "flatten", "squeeze"}
 _SPLITS = {"split", "split_with_sizes", "chunk"}
-
-
-class Ref(NamedTuple):
-    """What another operation puts out, or the states."""
-
-    name: str
-
-
-class Weight(NamedTuple):
-    """A parameter, buffer or constant tensor."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Op:
-    """One operation on a batch of states."""
-
-    name: str
-    kind: str
-    """ATen's name for it, such as conv2d"""
-    args: Mapping[str, Any]
-    """by their names in ATen's schema; `Ref` and `Weight` stand for tensors"""
-    shape: tuple[int, ...]
-    """of its output for one state"""
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the operations that it reads, in order."""
-        return tuple(ref.name for ref in _flat(self.args.values()) if isinstance(ref, Ref))
+_EXTREMES = {"max": "amax", "min": "amin"}  # whose places are their second output
 
 
 class Traced:
@@ -82,11 +55,17 @@ class Traced:
         """
         self.name = type(module).__name__
         self.observation = observation
-        program = self._export(module)
+        try:
+            program = export(module, observation)
+        except NotExportedError as error:
+            raise self.refusal("torch.export cannot read its forward", str(error)) from error
         self._nodes = list(program.graph.nodes)
         self._sources: dict[str, tuple[InputKind, str]] = {}
         self._constants: dict[str, Any] = dict(program.constants)
         self._same: dict[str, str] = {}  # what only passes on what another node puts out
+        self._as_type: dict[str, tuple[str, str]] = {}  # weights in another type: whose, and which
+        self._kinds: dict[Ref | Weight, str] = {}  # types of what is read, by torch's names
+        self._one_state: dict[Ref | Weight, tuple[int, ...]] = {}  # its shape without the states
         self.obs = ""
         """name of the states"""
         for spec in program.graph_signature.input_specs:
@@ -96,6 +75,7 @@ class Traced:
                 self._sources[str(getattr(spec.arg, "name", ""))] = (spec.kind, str(spec.target))
         placed = next(node for node in self._nodes if node.name == self.obs)
         self._batch = str(placed.meta["val"].shape[0])
+        self._computed = self._of_weights_alone()
         self.ops = self._fold_norms(list(self._read()))
         """in the order in which they run"""
         self.logits, self.values = self._results()
@@ -123,18 +103,23 @@ class Traced:
         known, found = {op.name: op for op in self.ops}, []
         for name, units in ((self.logits, self.shapes[self.logits]), (self.values, (1,))):
             op, alone = known[name], not self.users[name]
-            while op.kind in _RESHAPES and op.inputs[0] in known:
+            while op.inputs and op.inputs[0] in known and self._passes_on(op):
                 op = known[op.inputs[0]]
                 alone = alone and len(self.users[op.name]) == 1
             if op.kind == "linear" and op.shape == units and alone:
                 found.append(op)
         return tuple(found) if len({op.name for op in found}) == 2 else ()
 
-    def refusal(self, what: str, hint: str) -> CannotCompressError:
+    def _passes_on(self, op: Op) -> bool:
+        """Whether an operation puts out each number that it reads, and nothing else."""
+        whole = op.kind in ("select", "slice") and self.shapes[op.inputs[0]] == (1,)
+        return op.kind in RESHAPES or whole
+
+    def refusal(self, what: str, hint: str = "") -> CannotCompressError:
         """Return the error that says why this module cannot become a graph."""
         return CannotCompressError(
-            f"{self.name} cannot be exported to ONNX: {what}; {hint}, or let it act without, "
-            'with a spec of graph "eager" or "torchscript"'
+            f"{self.name} cannot be exported to ONNX: {what}; {hint}{', or ' if hint else ''}act "
+            "in torch, with a spec of graph 'torchscript' or 'eager' and 32 or 16 bits"
         )
 
     def weights(self, module: nn.Module) -> dict[str, Tensor]:
@@ -160,7 +145,37 @@ class Traced:
         if sums and not torch.isfinite(torch.stack(list(sums.values()))).all():
             for target, one in sums.items():
                 refuse_diverged(target, one)
+        found |= self._compute(found)
+        for name, (of, kind) in self._as_type.items():
+            found[name] = found[of].to(getattr(torch, kind))
         return found
+
+    def _of_weights_alone(self) -> dict[str, fx.Node]:
+        """Return the nodes that do not depend on the states, in order, by name."""
+        found: dict[str, fx.Node] = {}
+        for node in self._nodes:
+            read = node.all_input_nodes
+            if node.op == "call_function" and all(
+                other.name in found or other.name in self._sources for other in read
+            ):
+                found[node.name] = node
+        return found
+
+    def _compute(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return what these nodes put out for weights; floats are float32."""
+        values: dict[str, Any] = dict(weights)
+        for name, node in self._computed.items():
+            with torch.no_grad():
+                values[name] = node.target(  # pyright: ignore
+                    *fx.map_arg(node.args, lambda other: values[other.name]),
+                    **fx.map_arg(node.kwargs, lambda other: values[other.name]),
+                )
+        made = {name: values[name] for name in self._computed}
+        return {
+            name: each.float() if each.is_floating_point() else each
+            for name, each in made.items()
+            if isinstance(each, Tensor)
+        }
 
     def follow(self, module: nn.Module, obs: np.ndarray) -> Iterator[tuple[str, Tensor]]:
         """Yield what each operation puts out for states obs [N, *shape], in evaluation mode.
@@ -174,7 +189,7 @@ class Traced:
         }
         values[self.obs] = torch.from_numpy(np.ascontiguousarray(obs))
         for node in self._nodes:
-            if node.op != "call_function" or node.name not in self._drop:
+            if node.name not in self._drop or node.name in self._computed:
                 continue
             view = node.target == torch.ops.aten.view.default  # impossible in such memory
             run = torch.ops.aten.reshape.default if view else node.target
@@ -188,34 +203,12 @@ class Traced:
             for name in self._drop[node.name]:
                 del values[name]
 
-    def _export(self, module: nn.Module) -> ExportedProgram:
-        spec = self.observation
-        # tqdm, which torch.fx uses, would make a semaphore of the system: a process that ends
-        # without a farewell, as those of a run do, would leave it behind.
-        tqdm.set_lock(threading.RLock())
-        states = torch.zeros((2, *spec.shape), dtype=getattr(torch, spec.dtype))
-        batch = {0: Dim("batch", min=1, max=_MOST_STATES)}
-        before = logging.root.manager.disable
-        try:
-            logging.disable()  # torch says on many lines what the error says on one
-            quiet = redirect_stderr(StringIO())  # it prints the graph as far as it has got
-            with quiet, warnings.catch_warnings(), torch.no_grad():
-                warnings.simplefilter("ignore")  # what torch's parts say to each other
-                copied = copy.deepcopy(module).cpu().eval()
-                program = torch.export.export(
-                    copied, (states,), dynamic_shapes=(batch,), strict=False
-                )
-                # Without a table it only writes operations in place as what they compute.
-                return program.run_decompositions({})
-        except Exception as error:  # whatever a user's forward does with what is no tensor
-            raise self.refusal("torch.export cannot read its forward", first_line(error)) from error
-        finally:
-            logging.disable(before)
-
     def _read(self) -> Iterator[Op]:
         for node in self._nodes:
             value = node.meta.get("val")
             if node.op != "call_function" or not isinstance(value, Tensor):
+                continue
+            if node.name in self._computed:
                 continue
             args = self._args(node)
             if node.target is operator.getitem:
@@ -239,26 +232,36 @@ class Traced:
                 )
             if op.kind in ("_to_copy", "to"):
                 before = node.args[0].meta["val"].dtype  # pyright: ignore
-                op = replace(op, kind="cast" if before != value.dtype else "clone")
-                if value.dtype != torch.float32:
+                if value.dtype not in CASTS:
                     raise self.refusal(f"{op.name} is computed in {value.dtype}", "use float32")
-            if op.kind in _WRAPS and not value.is_floating_point():
+                kind = "cast" if before != value.dtype else "clone"
+                op = replace(op, kind=kind, args={**args, "to": CASTS[value.dtype]})
+            if wraps(op, value):
                 raise self.refusal(f"{op.name} wraps in {value.dtype}", "call .float() before it")
-            if op.kind in _SAME:
+            if op.kind in SAME:
                 self._same[node.name] = next(iter(op.inputs))
             else:
                 yield from self._floats_for(node, replace(op, shape=one_state))
 
     def _floats_for(self, node: fx.Node, op: Op) -> Iterator[Op]:
-        """Yield casts of the bytes that torch lets meet floats, and the operation on these."""
-        args = op.args
-        mixes = op.kind != "cast" and node.meta["val"].is_floating_point()
-        for other in node.all_input_nodes if mixes else ():
-            value = other.meta.get("val")
-            if isinstance(value, Tensor) and value.dtype == torch.uint8:
-                whole, cast = self._plain(other), Ref(f"{op.name}.{other.name}")
-                yield Op(cast.name, "cast", {"self": whole}, tuple(value.shape[1:]))
-                args = {name: _exchanged(held, whole, cast) for name, held in args.items()}
+        """Yield casts of what torch lets meet floats, and the operation on these."""
+        args: dict[str, Any] = {}
+        for name, held in op.args.items():
+            wanted = read_as(op, name, puts_out=node.meta["val"].dtype)
+            args[name] = held
+            for which in flat([held]):
+                is_tensor = isinstance(which, Ref | Weight)
+                if wanted is None or not is_tensor or self._kinds.get(which, wanted) == wanted:
+                    continue
+                cast: Ref | Weight
+                if isinstance(which, Weight):
+                    cast = Weight(f"{which.name}.{wanted}")
+                    self._as_type[cast.name] = which.name, wanted
+                else:
+                    cast = Ref(f"{op.name}.{which.name}.{wanted}")
+                    shape = self._one_state[which]
+                    yield Op(cast.name, "cast", {"self": which, "to": wanted}, shape)
+                args[name] = exchanged(args[name], which, cast)
         yield replace(op, args=args)
 
     def _part(self, node: fx.Node) -> Op | None:
@@ -269,6 +272,11 @@ class Traced:
         args = self._args(source)
         if kind == _NORM and index == 0:
             return Op(node.name, "batch_norm", args, ())
+        if kind in _EXTREMES and index == 0:
+            return Op(node.name, _EXTREMES[kind], {**args, "dim": [args["dim"]]}, ())
+        if kind == "unbind":
+            axis = int(args["dim"]) % source.args[0].meta["val"].ndim  # pyright: ignore
+            return Op(node.name, "select", {**args, "dim": axis, "index": index}, ())
         if kind in _SPLITS:
             axis = int(args["dim"]) % source.args[0].meta["val"].ndim  # pyright: ignore
             sizes = [part.shape[axis] for part in source.meta["val"]]
@@ -287,14 +295,22 @@ class Traced:
 
     def _plain(self, value: Any) -> Any:
         if isinstance(value, fx.Node):
-            if value.name in self._sources:
-                return Weight(value.name)
+            if value.name in self._sources or value.name in self._computed:
+                return self._noted(Weight(value.name), value)
             if not isinstance(value.meta.get("val"), Tensor):
                 return None  # the number of states
-            return Ref(self._same.get(value.name, value.name))
+            return self._noted(Ref(self._same.get(value.name, value.name)), value)
         if isinstance(value, list | tuple):
             return [self._plain(item) for item in value]
         return value
+
+    def _noted(self, which: Ref | Weight, node: fx.Node) -> Ref | Weight:
+        """Return a reference; its type and shape are remembered."""
+        value = node.meta.get("val")
+        if isinstance(value, Tensor):
+            self._kinds[which] = str(value.dtype).removeprefix("torch.")
+            self._one_state[which] = tuple(value.shape[1:])
+        return which
 
     def _fold_norms(self, ops: list[Op]) -> list[Op]:
         """Return `ops` with each batch norm that follows a layer as a part of that layer.
@@ -377,20 +393,3 @@ def trace(module: nn.Module, observation: ObservationSpec) -> tuple[Hashable, Tr
     if len(_KNOWN) > _MOST_KNOWN:
         _KNOWN.popitem(last=False)
     return key, found
-
-
-def _exchanged(held: Any, old: Ref, new: Ref) -> Any:
-    """Return an argument with one reference in place of another."""
-    if isinstance(held, list):
-        return [_exchanged(item, old, new) for item in held]
-    return new if held == old else held
-
-
-def _flat(values: Any) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, list):
-            yield from _flat(value)
-        elif isinstance(value, dict):
-            yield from _flat(value.values())
-        else:
-            yield value

@@ -11,8 +11,10 @@ import functools
 import math
 from dataclasses import dataclass
 
-from accerl.compress.graphs.operators import SHAPES, Unsupported, pooling_window
-from accerl.compress.graphs.traced import LAYERS, Op, Ref, Traced
+from accerl.compress.graphs.elementwise import Unsupported
+from accerl.compress.graphs.operators import SHAPES, pooling_window
+from accerl.compress.graphs.program import Op, Ref
+from accerl.compress.graphs.traced import LAYERS, Traced
 from accerl.compress.quantization.quantize import Affine
 
 _TOLERANCE = 1e-4
@@ -61,7 +63,9 @@ class _Planner:
     def plan(self) -> Plan:
         if not self.layers:
             raise self.traced.refusal(
-                "INT8 needs a convolution or linear layer in front of the heads", "use 32 bits"
+                "INT8 needs a convolution or linear layer in front of the heads, and linear ones "
+                "that read [B, features]",
+                "use 32 bits",
             )
         floating: set[str] = set()
         integer = self._integer(floating)
@@ -220,7 +224,8 @@ def _entry(traced: Traced) -> dict[str, Affine]:
         if op.args.get("rounding_mode") is not None:
             continue
         if op.kind == "cast":
-            lines[op.name] = slope, shift
+            if op.args["to"] == "float32":
+                lines[op.name] = slope, shift
         elif isinstance(number, int | float) and op.args.get("alpha", 1) == 1:
             if op.kind in ("mul", "div") and number > 0:
                 factor = number if op.kind == "mul" else 1.0 / number

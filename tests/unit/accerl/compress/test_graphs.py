@@ -17,11 +17,11 @@ from accerl.compress.graphs.float_graph import graph_fp32
 from accerl.compress.graphs.integer_graph import IN_FLOAT, graph_int8
 from accerl.compress.graphs.operators import Window
 from accerl.compress.graphs.traced import trace
-from accerl.compress.graphs.widen import widen
 from accerl.compress.quantization.graph_plan import plan_of
 from accerl.compress.quantization.graph_ranges import measure_graph
 from accerl.compress.quantization.quantize import Affine
 from accerl.compress.quantization.ranges import RangeTracker
+from accerl.compress.quantization.widen import widen
 from accerl.errors import UserError
 from accerl.networks.impala import make_impala
 from accerl.networks.observation import ObservationSpec
