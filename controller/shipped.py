@@ -47,7 +47,7 @@ def shipped_indicator(**settings: Any) -> Shielded:
 def _with(params: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     try:
         chosen = IndicatorSettings.from_json({**params["settings"], **settings})
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"indicator: a setting is not of the kind it must be: {error}") from error
     return {**params, "settings": chosen.to_json()}
 

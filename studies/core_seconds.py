@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from accerl.precision import BF16, FP32, choose_precision
@@ -35,9 +35,11 @@ class CoreSeconds:
 
     Args:
         out: the study's folder, where they are saved.
+        unlike: games whose runs cost less here than the table says, because J is measured seldom.
     """
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, unlike: Collection[str] = ()) -> None:
+        self._unlike = unlike
         self._path = out / COSTS
         found = read_json(self._path) if self._path.is_file() else {"games": {}, "jobs": []}
         self._done: dict[str, dict[str, float]] = found["games"]
@@ -66,7 +68,8 @@ class CoreSeconds:
         if game in self._done:
             sums = self._done[game]
             return sums["core_seconds"] / max(sums["env_steps"], 1.0)
-        return PER_1000.get(game, OTHERS_PER_1000[precision]) / 1e3
+        usual = OTHERS_PER_1000[precision]
+        return (usual if game in self._unlike else PER_1000.get(game, usual)) / 1e3
 
     def of(self, instance: Instance, specs: Iterable[CompressionSpec]) -> float:
         """Return the core-seconds of a run of each spec on an instance."""

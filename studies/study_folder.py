@@ -65,9 +65,13 @@ def check_folder(path: Path) -> None:
     Raises:
         UserError: it is such a folder.
     """
-    is_study = any((path / name).is_file() for name in (MARK, PLAN, SETTINGS))
-    if path.is_dir() and not is_study and any(path.iterdir()):
+    if path.is_dir() and not is_study(path) and any(path.iterdir()):
         raise UserError(f"{path} is not empty and holds no study; give --out a new folder")
+
+
+def is_study(path: Path) -> bool:
+    """Whether a study was begun in a folder, even if it has made nothing yet."""
+    return any((path / name).is_file() for name in (MARK, PLAN, SETTINGS))
 
 
 def find_folder(path: Path) -> StudyFolder | None:

@@ -70,13 +70,23 @@ trained on are extrapolation; compare with a static baseline before relying on i
 SHARED = (
     "Runs of one game and seed begin alike on all machines: intervals count their pairs as one."
 )
-NO_SEEDS = {"analytic": "none: drawn anew", "virtual": "not recorded", "real": "not recorded"}
+NO_SEEDS = {
+    "analytic": "none: drawn anew",
+    "virtual": "none: no run on real learning",
+    "real": "none: no run on real learning",
+}
 """what to say, by tier, of instances without seeds"""
 TIER_NOTES = {
     "analytic": "simulated: learning curves in closed form, no reinforcement learning was run",
     "virtual": "real reinforcement learning, seconds charged from a latency profile",
     "real": "real reinforcement learning on the wall clock",
 }
+
+
+def seeds_text(seeds: Sequence[int], validated: Sequence[int], tier: str) -> str:
+    """Return the seeds of an instance: what was learned from, and by what it was chosen."""
+    text = ", ".join(map(str, seeds)) or NO_SEEDS[tier]
+    return f"{text}; chosen by {', '.join(map(str, validated))}" if validated else text
 
 
 def schedule_rows(schedule: Schedule) -> list[dict[str, Any]]:
@@ -148,7 +158,7 @@ def card(
         for game, schedule in schedules.items()
     ]
     trained = [
-        f"{item.name} (seeds {', '.join(map(str, item.seeds)) or NO_SEEDS[meta.tier]})"
+        f"{item.name} (seeds {seeds_text(item.seeds, item.validated, meta.tier)})"
         for item in meta.instances
     ]
     profiles = [f"{item.name} ({item.hash})" for item in meta.profiles]

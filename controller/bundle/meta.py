@@ -38,6 +38,9 @@ class TrainedOn:
     profile: str | None = None
     """name of its latency profile; None: the tier has none"""
     seeds: tuple[int, ...]
+    """of runs that it learned from"""
+    validated: tuple[int, ...] = ()
+    """of runs by which it was chosen, and its schedules were made"""
     horizon_seconds: float
     """length of an episode"""
     interval_seconds: float
@@ -47,6 +50,7 @@ class TrainedOn:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seeds", tuple(self.seeds))
+        object.__setattr__(self, "validated", tuple(self.validated))
 
     @property
     def name(self) -> str:

@@ -206,7 +206,8 @@ class ServedSchedule(ServedStrategy):
         Every machine's own profile is called "measured". It is the bundle's where the times agree.
         """
         known = {profile.hash for profile in self._bundle.meta.profiles}
-        return None if charged.name == MEASURED and charged.hash not in known else charged.name
+        is_another = charged.name == MEASURED and charged.whole_hash not in known
+        return None if is_another else charged.name
 
 
 def serve_bundle(

@@ -335,7 +335,7 @@ class AdvancedIndicator:
             )
         except KeyError as error:
             raise UserError(f"indicator: its parameters lack {error}") from error
-        except (AttributeError, TypeError) as error:
+        except (AttributeError, TypeError, ValueError) as error:
             raise UserError(f"indicator: its parameters are no indicator's ({error})") from error
 
 

@@ -18,7 +18,7 @@ from accerl.spec import Decision
 from accerl.training.run_folder import check_free
 from analysis.render.fitting import FittingTable
 from controller.bundle.bundle import is_bundle, show_bundle, verify_bundle
-from controller.bundle.card import NO_SEEDS, TIER_NOTES
+from controller.bundle.card import TIER_NOTES, seeds_text
 from controller.bundle.schedule import QUANTILES
 from studies.cli.command import Command, as_file_name, save_result
 from studies.cli.options import GameOption
@@ -49,6 +49,8 @@ class Export(Command):
         if not is_bundle(source):
             raise UserError(f"{self.study} holds no schedule bundle; finish its study first")
         verify_bundle(source)
+        if source.resolve() in (self.out.resolve(), *self.out.resolve().parents):
+            raise UserError(f"--out {self.out} lies in the bundle itself; give a folder beside it")
         check_new_dir(self.out)
         try:
             shutil.copytree(source, self.out, dirs_exist_ok=True)
@@ -164,7 +166,7 @@ def _print_origin(shown: Mapping[str, Any]) -> None:
     """Print where a controller comes from."""
     for item in shown["instances"]:
         machine = f" on {item['profile']}" if item["profile"] else ""
-        seeds = ", ".join(map(str, item["seeds"])) or NO_SEEDS[shown["tier"]]
+        seeds = seeds_text(item["seeds"], item["validated"], shown["tier"])
         lasting = f"{item['horizon_seconds']:g} s in steps of {item['interval_seconds']:g} s"
         paragraph(f"trained on {item['game']}{machine}, seeds {seeds}, {lasting}", indent=2)
     profiles = [f"{item['name']} ({item['hash']})" for item in shown["profiles"]]

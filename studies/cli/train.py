@@ -21,6 +21,7 @@ from accerl.spec import IDENTITY, CompressionSpec, is_import_path
 from accerl.training.run_folder import check_free, resumed, seconds_finished
 from accerl.training.saved_policy import evaluate_checkpoint
 from analysis.formats import rounded
+from controller.bundle.serving import ServedSchedule
 from controller.indicator.strategy import AdvancedIndicator
 from controller.shield import Shielded
 from studies.cli.command import Command, as_file_name, check_positive, save_result
@@ -141,6 +142,12 @@ class Train(RunOptions):
                 "bundle_mode": recorded.get("mode", "policy"),
                 "shield": shield,
             }
+        is_policy = "scorer" in recorded and name != AdvancedIndicator.name
+        if is_policy or name in (ServedSchedule.__name__, AdvancedIndicator.__name__):
+            raise UserError(
+                f"{out} was started in Python, with a bundle; go on there: accerl.train(..., "
+                "strategy=the same, out=..., resume=True)"
+            )
         name = "fixed" if name.startswith("fixed ") else name.partition("(")[0]
         if is_import_path(name) and not Path(name).exists():
             params = f" {json.dumps(recorded)}" if recorded else ""

@@ -197,11 +197,13 @@ def _note_on_seeds(name: str, game: str, seeds: Sequence[int]) -> str | None:
     if not names_bundle(name):
         return None
     trained = [each for each in read_bundle(name).meta.instances if each.game == game]
-    shared = {seed for each in trained for seed in each.seeds if seed in seeds}
+    known = {seed for each in trained for seed in (*each.seeds, *each.validated)}
+    shared = known.intersection(seeds)
     if not shared:
         return None
     return (
-        f"the bundle {name} was trained on {game} with seeds {ranges(shared)}, which are among "
+        f"the bundle {name} was trained or chosen on {game} with seeds {ranges(shared)}, which are "
+        "among "
         f"these: it may do better here than elsewhere (--seed {UNSEEN} takes others)"
     )
 

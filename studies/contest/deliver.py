@@ -51,7 +51,8 @@ def export(
     shield_nats: float,
     inner_runs: int,
     ended_with: str,
-    seeds: list[int],
+    seeds: Mapping[str, Sequence[int]],
+    validated: Sequence[int],
     contest: str | None = None,
 ) -> None:
     """Export the controller and the schedules it chose on the validation seeds; verify the bundle.
@@ -71,7 +72,8 @@ def export(
         subject: the controller's name among them.
         inner_runs: how many runs training cost.
         ended_with: what training ended with, see `BundleMeta`.
-        seeds: inner seeds of training.
+        seeds: inner seeds of training, by game.
+        validated: seeds of the runs by which it was chosen, and its schedules were made.
         contest: hash of the contest's plan, if there was one.
     """
     episodes = {
@@ -96,7 +98,8 @@ def export(
             TrainedOn(
                 game=item.game,
                 profile=item.profile,
-                seeds=tuple(seeds),
+                seeds=tuple(seeds.get(item.game, ())),
+                validated=tuple(validated),
                 horizon_seconds=item.horizon_seconds,
                 interval_seconds=item.interval_seconds,
                 first_interval_seconds=item.first_interval_seconds,

@@ -204,6 +204,7 @@ def _export(
         inner_runs=controller.entrant.inner_runs,
         ended_with=controller.entrant.params["accepted"],
         seeds=controller.seeds,
+        validated=study.validate_seeds,
         contest=digest,
     )
 

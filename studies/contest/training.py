@@ -58,8 +58,8 @@ class Trained:
     history: list[dict[str, Any]]
     checks: list[dict[str, Any]]
     """one row per candidate: its paired gain over the best before it, with the interval"""
-    seeds: list[int]
-    """of the runs that its training made"""
+    seeds: Mapping[str, Sequence[int]]
+    """of the runs that its training made, by game"""
     decisions: Decisions
     """what it chose on the validation seeds, by instance"""
     longest_seconds: float = 0.0
@@ -146,9 +146,18 @@ def _train(study: Study, variant: Variant, tier0: TrainedPolicy | None) -> Train
         what=variant.what,
         history=[{"variant": variant.name, **row} for row in history],
         checks=checker.rows,
-        seeds=sorted({row["seed"] for row in history if row["seed"] is not None}),
+        seeds=_seeds_by_game(history),
         decisions=checker.decisions,
     )
+
+
+def _seeds_by_game(history: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
+    """Return the seeds of real runs that iterations of training made, by game."""
+    found: dict[str, set[int]] = {}
+    for row in history:
+        if row["seed"] is not None:
+            found.setdefault(row["game"], set()).add(row["seed"])
+    return {game: sorted(seeds) for game, seeds in found.items()}
 
 
 def described(indicator: Trainable) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from studies.jobs.decided import decided_precision
 from studies.jobs.executor import Job, Outcome, R, describe_job, revisions
 from studies.jobs.work import SCRATCH, Done, End, Failed, Lost, has_run, job_key
 from studies.progress import Advance, say, silent
-from studies.study_folder import driven, find_folder, make_folder, unpack_records
+from studies.study_folder import driven, is_study, make_folder, unpack_records
 
 RESULTS = "jobs"
 """in a study's folder: a file for the result of every job"""
@@ -336,7 +336,7 @@ def job_counts(out: Path) -> dict[str, Any]:
     Raises:
         UserError: the folder holds no study.
     """
-    if find_folder(out) is None:
+    if not is_study(out):
         raise UserError(f"{out} holds no study; give the --out of `accerl study run`")
     saved = sum(1 for _ in (out / RESULTS).glob("*.json"))
     named = ("done", "running", "failed", "left", "seconds_left", "at")

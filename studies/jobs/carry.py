@@ -19,7 +19,7 @@ from studies.jobs.cached import RESULTS
 from studies.jobs.decided import PRECISION
 from studies.jobs.timed import OF_GAME
 from studies.jobs.work import is_run_of
-from studies.study_folder import OPENED, PLAN, SETTINGS, driven, find_folder, make_folder
+from studies.study_folder import OPENED, PLAN, SETTINGS, driven, is_study, make_folder
 
 FORMAT = "accerl study pack"
 """first field of a pack, by which it is known"""
@@ -257,7 +257,7 @@ def _jobs_of(study: Path, *, asked: bool) -> dict[str, Any]:
 
     One that is `asked` for them must be a study's; an empty one may become a study's folder.
     """
-    if study.is_dir() and find_folder(study) is None and (asked or any(study.iterdir())):
+    if study.is_dir() and not is_study(study) and (asked or any(study.iterdir())):
         raise UserError(f"{study} holds no study; give the --out of `accerl study run`")
     jobs = {}
     for path in sorted((study / RESULTS).glob("*.json")):

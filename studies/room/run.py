@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from accerl.monitor.strategies.search import all_specs
 from accerl.records import fingerprint, make_out_dir, versions, write_json
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import CompressionSpec
 from analysis.comparison.room.matrix import room_of
 from controller.env.instances import Instance
+from studies.contest.plan import check_specs
 from studies.contest.study import strategy_job
 from studies.core_seconds import CoreSeconds
 from studies.options import StudyOptions
@@ -41,7 +43,14 @@ from studies.room.runs import make_matrix, rows_of
 from studies.room.show import RESULT, show
 from studies.room.study import RoomStudy, static
 from studies.room.tested import RuleRuns, compared
-from studies.room.tuned import SCHEDULE, Rule, find_schedules, shipped_rule, tune_rule
+from studies.room.tuned import (
+    SCHEDULE,
+    Rule,
+    find_schedules,
+    levels_of,
+    shipped_rule,
+    tune_rule,
+)
 from studies.storage import JOURNAL, open_storage, storage_errors
 from studies.students.plan import INT8
 from studies.study_folder import claim, write_plan
@@ -74,10 +83,13 @@ def run_room(out: Path, options: StudyOptions) -> dict[str, Any]:
     settings = options.settings("room")
     claim(out, settings)
     instances = make_cells(spent, machines, specs)
+    if set(spent.rules) - {"advise-kl-cap"}:  # they choose from all combinations of levels
+        drawn_cells = [item for item in instances if item.group in DRAWN]
+        check_specs(drawn_cells, all_specs(levels_of(specs)))
     digest = write_plan(out, make_plan(spent, instances, missing, seed=seed))
     for label, lacking in missing.items():
         console.print(f"  left out: {label}, without times on {', '.join(lacking)}")
-    costs = CoreSeconds(out)
+    costs = CoreSeconds(out, unlike=["minatar-freeway"])  # its J takes a tenth there
     console.print(
         f"  plan {digest[:12]}: {len(instances)} instances, {len(specs)} specs; "
         f"{duration(planned_seconds(spent, instances, specs, costs) / 2.0)} on 2 cores, those "

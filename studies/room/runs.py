@@ -111,4 +111,5 @@ def make_matrix(
         log_seconds=seconds,
         log_steps=steps,
         is_bound=is_bound,
+        log_horizon=np.log([item.horizon_seconds for item in instances]),
     )

@@ -78,9 +78,7 @@ def compared(
     """
     filled = matrix.filled().log_seconds
     others = {name: _chosen(matrix, choice) for name, choice in AGAINST.items()}
-    horizons = np.log([item.horizon_seconds for item in instances])[:, None]
-    # A gap may be filled with more than a run can take.
-    others[UNCOMPRESSED] = np.minimum(filled[:, matrix.specs.index(IDENTITY.label), :], horizons)
+    others[UNCOMPRESSED] = filled[:, matrix.specs.index(IDENTITY.label), :]
     return [
         _compared(matrix, instances, each, others, dice(seed, 100 + place))
         for place, each in enumerate(tested)

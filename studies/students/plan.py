@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -73,6 +73,25 @@ class Case:
         start = f" from a score of {self.start.score:g}" if self.start else ""
         acts = f", {next(iter(specs)).label} acts" if len(specs) == 1 else ""
         return f"{self.game} on {profile or self.profile}, learner {self.network}{start}{acts}"
+
+
+def on_machine(cases: Sequence[Case], profile: str) -> list[Case]:
+    """Return cases as they are on one machine; of those that are equal then, that with most seeds.
+
+    Args:
+        cases: of a budget.
+        profile: name or path of the machine; empty: each case has its own.
+    """
+    found: dict[str, Case] = {}
+    for case in cases:
+        start = case.start
+        if start is not None:
+            start = replace(start, profile=profile or start.profile)
+        one = replace(case, profile=profile or case.profile, start=start)
+        key = repr(replace(one, seeds=0))
+        if key not in found or found[key].seeds < one.seeds:
+            found[key] = one
+    return [*found.values()]
 
 
 SCORES = {"breakout": (5.0, 10.0), "pong": (-10.0, 0.0)}

@@ -14,7 +14,7 @@ from studies.learning.job import LearningJob
 from studies.options import StudyOptions, check_disk
 from studies.progress import bar, console, say
 from studies.students.fleet import fleet_worth
-from studies.students.plan import COMPARED, CORRECTORS, STUDENTS, Case, Variant
+from studies.students.plan import COMPARED, CORRECTORS, STUDENTS, Case, Variant, on_machine
 from studies.students.show import case_tables
 from studies.students.table import case_result
 from studies.study_folder import claim
@@ -44,7 +44,8 @@ def run_learning_study(out: Path, options: StudyOptions, *, name: str) -> dict[s
     """
     plans = {"students": STUDENTS, "correctors": CORRECTORS}[name]
     options.check(name, plans)
-    cases, seed, profile = plans[options.budget], options.seed, options.profile
+    seed, profile = options.seed, options.profile
+    cases = on_machine(plans[options.budget], profile)
     # Seed by seed: what is interrupted has compared everything on the first ones.
     asked = [
         (number, variant, seed + index)
@@ -56,6 +57,8 @@ def run_learning_study(out: Path, options: StudyOptions, *, name: str) -> dict[s
     jobs = [_job(cases[number], variant, each, profile, out) for number, variant, each in asked]
     # Several cases may go on from the same run.
     starts = {job.start.out: job.start for job in jobs if job.start}
+    for job in (*starts.values(), *jobs):
+        job.check()
     unmade = sum(not (path / SUMMARY).is_file() for path in starts if path)
     check_disk(out, START_BYTES * unmade)
     make_out_dir(out)
@@ -123,12 +126,14 @@ def _start(case: Case, seed: int, profile: str, out: Path) -> LearningJob | None
     if start is None:
         return None
     machine = profile or start.profile
-    name = f"{case.game}-{case.network}-{machine}-to-{start.score:g}-seed-{seed}"
+    latency = load_profile(machine)
+    made_on = f"{Path(latency.name).name}-{latency.hash[:6]}"
+    name = f"{case.game}-{case.network}-{made_on}-to-{start.score:g}-seed-{seed}"
     return LearningJob.with_spec(
         start.spec,
         game=case.game,
         network=case.network,
-        latency=load_profile(machine),
+        latency=latency,
         settings=case.settings,
         env_steps=start.env_steps,
         until_score=start.score,

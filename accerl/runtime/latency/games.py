@@ -81,6 +81,7 @@ def as_wired(profile: LatencyProfile, config: RunConfig) -> LatencyProfile:
         num_distillers=wiring.distillers,
         num_hosts=min(profile.num_hosts, wiring.actors),
         cores=int(min(wiring.cores, processes)),  # infinite on Ray, which gives each its own
+        origin=profile.whole_hash,
     )
 
 

@@ -116,6 +116,9 @@ class LatencyProfile(JsonFields):
     """interquartile range of a measured time over its median, by operation"""
     fingerprint: dict[str, Any] = field(default_factory=dict)
     """the machine that was measured; empty for published numbers"""
+    origin: str = field(default="", compare=False)
+    """hash of the whole profile of which these are the times of one game or network; empty: it is
+    whole. No file holds it"""
 
     def __post_init__(self) -> None:
         times = [self.env_step_us, self.learner_us_per_sample, *self.small_learner_us.values()]
@@ -164,6 +167,11 @@ class LatencyProfile(JsonFields):
         """Identity of the numbers: seconds under different profiles are never mixed."""
         return json_hash(self.to_json())[:12]
 
+    @property
+    def whole_hash(self) -> str:
+        """`hash` of the profile that it was part of, whatever a run sees of it."""
+        return self.origin or self.hash
+
     def for_game(
         self, game: str, network: str, observation: tuple[int, ...] | None = None
     ) -> LatencyProfile:
@@ -189,7 +197,7 @@ class LatencyProfile(JsonFields):
 
         times = min((self, *self.games), key=strangeness)
         wiring = {name: getattr(self, name) for name in _WIRING}
-        return self if times is self else replace(times, **wiring)
+        return self if times is self else replace(times, **wiring, origin=self.whole_hash)
 
     def knows(self, network: str) -> bool:
         """Whether there are times of a learner of that network, and of acting with it."""
@@ -224,6 +232,7 @@ class LatencyProfile(JsonFields):
             network=network,
             learner_us_per_sample=self.small_learner_us[network],
             specs=tuple(rows),
+            origin=self.whole_hash,
         )
 
     def infer_seconds(self, spec: CompressionSpec, batch: int) -> float:
@@ -345,6 +354,7 @@ class LatencyProfile(JsonFields):
     def to_json(self) -> dict[str, Any]:
         """Return the profile as one JSON object."""
         data = {"format": FORMAT, **super().to_json()}
+        del data["origin"]
         for name in ("observation", "games"):
             if not data[name]:
                 del data[name]  # a profile of one game reads as it always did

@@ -16,7 +16,7 @@ naive minimum, which is reported beside it, overstates it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,8 @@ class Matrix:
     """[N, S, K]: likewise of env steps; also NaN where a run had not made any"""
     is_bound: np.ndarray
     """[N, S, K]: whether a run missed a target, so that it would have taken more than is said"""
+    log_horizon: np.ndarray = field(default_factory=lambda: np.array([np.inf]))
+    """[N], or [1] of all: what no run takes more than"""
 
     def filled(self) -> Matrix:
         """Return the same without gaps, for choosing; see `fill`.
@@ -62,7 +64,7 @@ class Matrix:
         gap = np.isnan(self.log_seconds)
         return replace(
             self,
-            log_seconds=fill(self.log_seconds),
+            log_seconds=np.minimum(fill(self.log_seconds), self.log_horizon[:, None, None]),
             log_steps=fill(steps),
             is_bound=self.is_bound | (gap & self.is_bound.any(axis=2, keepdims=True)),
         )

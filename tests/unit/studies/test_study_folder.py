@@ -39,3 +39,14 @@ def test_a_study_begins_in_no_folder_of_another_command(
     with pytest.raises(UserError, match="holds another kind of study"):
         write_plan(tmp_path, {"study": "bits"}, alone=True)
     assert not (tmp_path / PLAN).exists()
+
+
+def test_what_was_begun_and_has_made_nothing_yet_is_a_study(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_folder(tmp_path / "study")
+    (tmp_path / "study" / "folder.id").unlink()
+    claim(tmp_path / "study", {"study": "students and correctors"})
+    assert run(["study", "list", str(tmp_path / "study")]) == 0
+    assert run(["study", "list", str(tmp_path)]) == 2
+    assert "holds no study" in capsys.readouterr().err

@@ -61,6 +61,17 @@ def matrix(
     )
 
 
+def test_a_gap_is_filled_with_the_horizon_at_most() -> None:
+    found = matrix()
+    seconds = found.log_seconds.copy()
+    seconds[0, 0, 0] = np.nan
+    gap = replace(found, log_seconds=seconds)
+    free = gap.filled().log_seconds[0, 0, 0]
+    horizon = np.full(len(found.games), free - 0.1)
+    assert replace(gap, log_horizon=horizon).filled().log_seconds[0, 0, 0] == free - 0.1
+    assert replace(gap, log_horizon=horizon + 1.0).filled().log_seconds[0, 0, 0] == free
+
+
 def zeros(*extra: int) -> np.ndarray:
     return np.zeros((GAMES, MACHINES, SPECS, *extra))
 

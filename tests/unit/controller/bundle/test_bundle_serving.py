@@ -198,6 +198,8 @@ def test_a_measured_machine_has_a_schedule_in_its_own_bundle_alone(tmp_path: Pat
 
     assert chosen(own) == "catch-measured"
     assert chosen(other) == "all"
+    part = replace(own, game="breakout").for_game("catch", "net1")
+    assert chosen(replace(part, env_step_us=3.0, origin=own.hash)) == "catch-measured"
     assert chosen(other, "catch-measured") == "catch-measured"
 
 

@@ -103,7 +103,7 @@ def test_equal_policies_are_equal_whatever_seeds_they_were_tested_on() -> None:
             what="",
             history=[],
             checks=[],
-            seeds=[],
+            seeds={},
             decisions={},
         )
         for name in ("a", "b")
@@ -137,7 +137,8 @@ def test_a_study_exports_all_that_it_found(tmp_path: Path) -> None:
         shield_nats=14.0,
         inner_runs=16,
         ended_with="the rule that training starts from",
-        seeds=[0, 1],
+        seeds={"catch": [0, 1]},
+        validated=[50, 51],
         contest="abc",
     )
     found = read_bundle(tmp_path / "bundle")
@@ -149,6 +150,7 @@ def test_a_study_exports_all_that_it_found(tmp_path: Path) -> None:
     )
     edge, _ = found.meta.instances
     assert (edge.name, edge.seeds, edge.horizon_seconds) == ("catch-edge", (0, 1), 40.0)
+    assert edge.validated == (50, 51)
     assert (found.meta.horizon_seconds, found.meta.contest) == (40.0, "abc")
     assert set(found.schedules) == {"catch-edge", "catch-two-core", "catch", "all"}
     assert found.schedule_for("catch-gpu", "catch") == "catch"

@@ -160,6 +160,9 @@ def test_hours_grow_with_the_budget_and_know_what_was_measured(tmp_path: Path) -
     assert again.spent == 5.0
     assert again.per_step("catch") == 5e-3
     assert CoreSeconds(tmp_path).per_step("cartpole") == pytest.approx(3e-5)
+    assert CoreSeconds(tmp_path).per_step("minatar-freeway") == pytest.approx(1e-3)
+    unlike = CoreSeconds(tmp_path, unlike=["minatar-freeway"])
+    assert unlike.per_step("minatar-freeway") == unlike.per_step("minatar-seaquest")
 
 
 def test_a_spec_stops_that_is_far_slower_with_both_seeds() -> None:

@@ -22,7 +22,7 @@ from studies.learning.curve import LearningCurve, Ratios
 from studies.learning.job import EPISODES, INTERVALS, LearningJob
 from studies.options import StudyOptions
 from studies.students.fleet import ASSUMED, fleet_worth
-from studies.students.plan import CORRECTORS, NET3, STUDENTS, Case, Start, acting
+from studies.students.plan import CORRECTORS, NET3, STUDENTS, Case, Start, acting, on_machine
 from studies.students.run import _job, run_learning_study
 from studies.students.show import _fleet, case_tables
 from studies.students.table import compare, row_of
@@ -339,3 +339,13 @@ def test_what_measured_env_steps_are_worth_on_drawn_machines() -> None:
     assert cells[-1].startswith("~")
     # What no run reached is left out.
     assert fleet_worth(jobs, {IDENTITY.label: 1.0}, draws=1)["labels"] == [IDENTITY.label, ASSUMED]
+
+
+def test_cases_that_are_equal_on_one_machine_are_one() -> None:
+    cases = STUDENTS["default"]
+    alone = on_machine(cases, "two-core")
+    titles = [case.title() for case in alone]
+    assert len(set(titles)) == len(titles) < len(cases)
+    assert {case.profile for case in alone} == {"two-core"}
+    assert max(case.seeds for case in alone) == max(case.seeds for case in cases)
+    assert on_machine(cases, "") == list(cases)
