@@ -48,9 +48,10 @@ def prune_graph(net: GraphPolicy, sparsity: float, method: PruneMethod) -> Graph
         raise CannotCompressError(
             f"{kind} is no chain of layers: prune it with prune_budget uniform"
         )
-    if not net.heads:
+    if not _last_layers(net):
         raise CannotCompressError(
-            f"{kind} cannot be pruned: its logits and values are not what two linear layers put out"
+            f"{kind} cannot be pruned: no linear layer puts out numbers for actions; end in two "
+            "linear layers, of logits and of the value"
         )
     pruned, masked = _copy(net), copy.deepcopy(net)
     states = random_states(net.observation, CHECKED_STATES, net.device)
@@ -78,6 +79,19 @@ def prune_graph(net: GraphPolicy, sparsity: float, method: PruneMethod) -> Graph
     return pruned
 
 
+def _last_layers(net: GraphPolicy) -> list[nn.Module]:
+    """Return the layers whose outputs are not channels: the heads, or those as small as heads.
+
+    Behind these there may be more, as in dueling and masked heads.
+    """
+    heads: list[nn.Module] = [*net.heads]
+    return heads or [
+        layer
+        for layer in net.module.modules()
+        if isinstance(layer, nn.Linear) and layer.out_features <= net.num_actions
+    ]
+
+
 def _copy(net: GraphPolicy) -> GraphPolicy:
     """Return a copy with gradients, whose layers may change."""
     copied = copy.deepcopy(net).requires_grad_(True)
@@ -102,7 +116,14 @@ def _remove(
     )
     _map_concatenations(graph)
     names = {module: name for name, module in pruned.module.named_modules()}
-    groups = list(graph.get_all_groups(list(pruned.heads), (nn.Conv2d, nn.Linear)))
+    groups = [
+        group
+        for group in graph.get_all_groups(_last_layers(pruned), (nn.Conv2d, nn.Linear))
+        # What meets a parameter that is in no layer of torch's, such as a position, stays whole.
+        if not any(isinstance(item.dep.target.module, nn.Parameter) for item in group)
+    ]
+    if not groups:
+        raise ValueError("all its channels meet parameters that are in no layer of torch's")
     # By places in the whole network: all that a layer loses goes at once, at the end.
     gone: dict[tuple[nn.Module, Any], set[int]] = {}
     for group, channels in zip(groups, _choose(graph, groups, sparsity, method), strict=True):
@@ -110,8 +131,6 @@ def _remove(
         prune = graph.get_pruner_of_module(layer).prune_out_channels
         for dependency, places in graph.get_pruning_group(layer, prune, channels):
             target = dependency.target.module
-            if isinstance(target, nn.Parameter):
-                raise ValueError("its channels meet a parameter that is in no layer of torch's")
             if target in names:
                 gone.setdefault((target, dependency.handler), set()).update(places)
     if not any(gone.values()):

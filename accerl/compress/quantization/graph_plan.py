@@ -93,7 +93,7 @@ class _Planner:
         in_float = [
             f"{op.kind} ({op.name})"
             for op in self.traced.ops
-            if self._is_island(op, integer, floating)
+            if self._is_island(op, integer, floating) or self._is_skipped(op)
         ]
         return Plan(
             self.entry,
@@ -104,9 +104,13 @@ class _Planner:
             tuple(in_float),
         )
 
+    def _is_skipped(self, op: Op) -> bool:
+        """Whether it is a layer in front of others that reads what INT8 has no product for."""
+        return _is_layer(op) and op.name in self._ahead and op.name not in self.layers
+
     def _layers(self) -> set[str]:
         """Return the layers in front of other layers: those behind which none comes are heads."""
-        ahead: set[str] = set()  # operations behind which a layer comes
+        ahead = self._ahead = set[str]()  # operations behind which a layer comes
         found: set[str] = set()
         for op in reversed(self.traced.ops):
             if any(user.name in ahead or _is_layer(user) for user in self.users[op.name]):

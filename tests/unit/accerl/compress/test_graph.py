@@ -138,8 +138,6 @@ class Changed(OwnConv):
     [
         ("fixed", "works with any number of channels"),
         ("permuted", "what reads the channels that go was not found"),
-        ("parameter", "its channels meet a parameter that is in no layer"),
-        ("scaled", "not what two linear layers put out"),
     ],
 )
 def test_what_cannot_be_pruned_is_refused_with_the_reason(change: str, reason: str) -> None:
@@ -149,6 +147,17 @@ def test_what_cannot_be_pruned_is_refused_with_the_reason(change: str, reason: s
     assert str(error.value).startswith("Changed cannot be pruned: ")
     assert "\n" not in str(error.value)
     prune(GraphPolicy(Changed(""), BOARD), 0.5)
+
+
+@pytest.mark.parametrize("change", ["parameter", "scaled"])
+def test_what_cannot_be_pruned_stays_whole_and_the_rest_is_pruned(change: str) -> None:
+    """A parameter that meets an image's channels; logits that are doubled behind their layer."""
+    net = GraphPolicy(Changed(change), BOARD)
+    pruned = prune(net, 0.5)
+    assert isinstance(pruned.module, Changed)
+    assert pruned.module.hidden.out_features == 8
+    assert pruned.module.conv1.out_channels == (8 if change == "parameter" else 4)
+    assert pruned.module.policy.out_features == pruned.num_actions == net.num_actions
 
 
 class ValueBranch(OwnConv):

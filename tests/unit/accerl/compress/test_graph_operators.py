@@ -16,6 +16,7 @@ from accerl.compress.graphs.float_graph import graph_fp32
 from accerl.compress.graphs.integer_graph import graph_int8
 from accerl.compress.graphs.traced import trace
 from accerl.compress.lowrank import factorise
+from accerl.compress.quantization.graph_plan import plan_of
 from accerl.compress.quantization.graph_ranges import measure_graph
 from accerl.compress.quantization.ranges import RangeTracker
 from accerl.errors import UserError
@@ -241,3 +242,23 @@ def test_who_asks_how_many_states_there_are_is_told_how() -> None:
 def test_whole_numbers_are_not_computed_with() -> None:
     with pytest.raises(UserError, match=r"wraps in torch\.int64; call \.float\(\) before it"):
         graph_fp32(Net(lambda x: x + (x > 0).sum((1, 2, 3), keepdim=True)).eval(), IMAGES)
+
+
+class Mixer(nn.Module):
+    """Linear layers over tokens, and behind them one over all features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.hidden = nn.Linear(64, 16), nn.Linear(64, 16)
+        self.policy, self.value = nn.Linear(16, 3), nn.Linear(16, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        tokens = torch.relu(self.mix(x.flatten(2)))
+        hidden = torch.relu(self.hidden(tokens.flatten(1)))
+        return self.policy(hidden), self.value(hidden)
+
+
+def test_layers_over_tokens_are_named_among_what_stays_in_float32() -> None:
+    plan = plan_of(trace(Mixer().eval(), IMAGES)[1])
+    assert plan.in_float[0] == "linear (linear)"
+    assert "linear_1" in {*plan.integer, *plan.floating_layers}
