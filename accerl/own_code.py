@@ -59,7 +59,7 @@ def described(part: object) -> str:
     """Return `class_name`, with the numbers and words that a dataclass holds in brackets."""
     if not is_dataclass(part):
         return class_name(part)
-    held = {field.name: getattr(part, field.name) for field in fields(part)}
+    held = {field.name: getattr(part, field.name) for field in fields(part) if field.init}
     plain = [f"{name}={each}" for name, each in held.items() if isinstance(each, int | float | str)]
     return f"{class_name(part)}({', '.join(plain)})" if plain else class_name(part)
 

@@ -220,8 +220,10 @@ class Learner:
                 traceback.print_exception(error)
             print(f"accerl: the run has ended: {error}", file=sys.stderr, flush=True)
         finally:
-            self.policy.to(self._device)  # a learner on a GPU has taken it there
-            self._ended.set()
+            try:
+                self.policy.to(self._device)  # a learner on a GPU has taken it there
+            finally:
+                self._ended.set()
 
     def _stop_when_interrupted(self) -> None:
         """Have Ctrl-C stop the run besides whatever else it does."""

@@ -153,6 +153,8 @@ class FloatLowering:
         if not isinstance(op.args["weight"], Weight):
             raise Unsupported("takes weights that are computed from others")
         weight, bias = self.weight_and_bias(op)
+        if weight.ndim < 2:
+            raise Unsupported("by a vector of weights")
         flat = op.kind == "linear" and len(op.shape) == 1
         if op.kind == "linear" and not flat:
             weight = weight.t().contiguous()
@@ -208,6 +210,8 @@ class FloatLowering:
         """Write softmax(Q K^T / sqrt(E) + mask) V."""
         query, key, value = (self.tensor(op.args[name]) for name in ("query", "key", "value"))
         shapes = [self.traced.shapes[op.args[name].name] for name in ("query", "key")]
+        if op.args.get("enable_gqa"):
+            raise Unsupported("with enable_gqa")
         if len({len(shape) for shape in (*shapes, op.shape)}) > 1:
             raise Unsupported("of tensors with unequal axes")
         rank = 1 + len(op.shape)

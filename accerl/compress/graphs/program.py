@@ -23,7 +23,8 @@ from accerl.networks.observation import ObservationSpec
 RESHAPES = {"view", "reshape", "_unsafe_view", "flatten", "squeeze", "unsqueeze"}
 SAME = {"clone", "dropout", "feature_dropout", "alias", "detach", "lift_fresh_copy", "contiguous"}
 _MOST_STATES = 1 << 20
-_WRAPS = {"add", "sub", "rsub", "mul", "pow"}  # unless what they put out are floats
+_OF_BYTES = {"relu", "max_pool2d", "maximum", "minimum", "upsample_nearest2d"}
+"""what of bytes is one of them, with no number beside it"""
 CASTS = {
     torch.float32: "float32", torch.int64: "int64", torch.int32: "int64", torch.bool: "bool",
 }  # fmt: skip
@@ -113,9 +114,8 @@ def wraps(op: Op, value: Tensor) -> bool:
         return value.dtype != torch.bool
     if value.is_floating_point() or op.kind in ("cast", "clone", "one_hot"):
         return False
-    if op.kind in _WRAPS:
-        return True
-    return value.dtype != torch.uint8 and op.kind not in _COMPARES | _LOGICAL | _MOVES | SAME
+    of_bytes = _OF_BYTES if value.dtype == torch.uint8 else set[str]()
+    return op.kind not in _COMPARES | _LOGICAL | _MOVES | SAME | of_bytes
 
 
 def read_as(op: Op, argument: str, *, puts_out: torch.dtype) -> str | None:

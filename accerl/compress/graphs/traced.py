@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -128,7 +128,7 @@ class Traced:
         Raises:
             UserError: a parameter is NaN or infinite: training has diverged.
         """
-        found, sums = {}, {}
+        given, sums = dict[str, Tensor](), dict[str, Tensor]()
         for name, (kind, target) in self._sources.items():
             if kind == InputKind.PARAMETER:
                 tensor = module.get_parameter(target)
@@ -136,16 +136,14 @@ class Traced:
                 tensor = module.get_buffer(target)
             else:
                 tensor = self._constants[target]
-            found[name] = tensor.detach().cpu()
-            if found[name].is_floating_point():
-                found[name] = found[name].float()
-                if kind == InputKind.PARAMETER:  # a mask that is a buffer may hold -inf
-                    sums[target] = found[name].sum()
+            given[name] = tensor.detach().cpu()
+            if kind == InputKind.PARAMETER:  # a mask that is a buffer may hold -inf
+                sums[target] = given[name].float().sum()
         # One look at all of them costs a tenth of a look at each.
         if sums and not torch.isfinite(torch.stack(list(sums.values()))).all():
             for target, one in sums.items():
                 refuse_diverged(target, one)
-        found |= self._compute(found)
+        found = {name: _in_float32(each) for name, each in self._compute(given).items()}
         for name, (of, kind) in self._as_type.items():
             found[name] = found[of].to(getattr(torch, kind))
         return found
@@ -154,28 +152,28 @@ class Traced:
         """Return the nodes that do not depend on the states, in order, by name."""
         found: dict[str, fx.Node] = {}
         for node in self._nodes:
-            read = node.all_input_nodes
-            if node.op == "call_function" and all(
-                other.name in found or other.name in self._sources for other in read
+            if node.op != "call_function" or node.meta.get("val") is None:
+                continue  # what puts out nothing only asserts something
+            if any(
+                other.name not in found and other.name not in self._sources
+                for other in node.all_input_nodes
             ):
-                found[node.name] = node
+                continue
+            if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+                raise self.refusal(f"{node.name!r} draws random numbers")
+            found[node.name] = node
         return found
 
-    def _compute(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return what these nodes put out for weights; floats are float32."""
-        values: dict[str, Any] = dict(weights)
+    def _compute(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return weights and what these nodes put out for them, in types of their own."""
+        values: dict[str, Any] = weights
         for name, node in self._computed.items():
             with torch.no_grad():
                 values[name] = node.target(  # pyright: ignore
                     *fx.map_arg(node.args, lambda other: values[other.name]),
                     **fx.map_arg(node.kwargs, lambda other: values[other.name]),
                 )
-        made = {name: values[name] for name in self._computed}
-        return {
-            name: each.float() if each.is_floating_point() else each
-            for name, each in made.items()
-            if isinstance(each, Tensor)
-        }
+        return {name: each for name, each in values.items() if isinstance(each, Tensor)}
 
     def follow(self, module: nn.Module, obs: np.ndarray) -> Iterator[tuple[str, Tensor]]:
         """Yield what each operation puts out for states obs [N, *shape], in evaluation mode.
@@ -246,6 +244,7 @@ class Traced:
     def _floats_for(self, node: fx.Node, op: Op) -> Iterator[Op]:
         """Yield casts of what torch lets meet floats, and the operation on these."""
         args: dict[str, Any] = {}
+        casts: set[Ref] = set()  # each once, however often it is read
         for name, held in op.args.items():
             wanted = read_as(op, name, puts_out=node.meta["val"].dtype)
             args[name] = held
@@ -259,8 +258,10 @@ class Traced:
                     self._as_type[cast.name] = which.name, wanted
                 else:
                     cast = Ref(f"{op.name}.{which.name}.{wanted}")
-                    shape = self._one_state[which]
-                    yield Op(cast.name, "cast", {"self": which, "to": wanted}, shape)
+                    if cast not in casts:
+                        casts.add(cast)
+                        shape = self._one_state[which]
+                        yield Op(cast.name, "cast", {"self": which, "to": wanted}, shape)
                 args[name] = exchanged(args[name], which, cast)
         yield replace(op, args=args)
 
@@ -393,3 +394,7 @@ def trace(module: nn.Module, observation: ObservationSpec) -> tuple[Hashable, Tr
     if len(_KNOWN) > _MOST_KNOWN:
         _KNOWN.popitem(last=False)
     return key, found
+
+
+def _in_float32(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor

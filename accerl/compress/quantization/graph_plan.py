@@ -115,8 +115,10 @@ class _Planner:
         for op in reversed(self.traced.ops):
             if any(user.name in ahead or _is_layer(user) for user in self.users[op.name]):
                 ahead.add(op.name)
-                if _is_layer(op) and len(self.shapes[op.args["input"].name]) == _DIMS[op.kind]:
-                    found.add(op.name)
+                if _is_layer(op):
+                    axes = {len(op.shape), len(self.shapes[op.args["input"].name])}
+                    if axes == {_DIMS[op.kind]}:
+                        found.add(op.name)
         return found
 
     def _integer(self, floating: set[str]) -> set[str]:

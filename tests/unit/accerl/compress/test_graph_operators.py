@@ -262,3 +262,52 @@ def test_layers_over_tokens_are_named_among_what_stays_in_float32() -> None:
     plan = plan_of(trace(Mixer().eval(), IMAGES)[1])
     assert plan.in_float[0] == "linear (linear)"
     assert "linear_1" in {*plan.integer, *plan.floating_layers}
+
+
+class Tables(nn.Module):
+    """Constants in float64 and float16, and bytes that one operation reads twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("places", torch.linspace(0.0, 1.0, 6, dtype=torch.float64))
+        self.register_buffer("halves", torch.linspace(0.0, 1.0, 6, dtype=torch.float16))
+        self.hidden = nn.Linear(18, 16)
+        self.policy, self.value = nn.Linear(16, 3), nn.Linear(16, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        placed = x * self.get_buffer("places").float() + self.get_buffer("halves").float()
+        hidden = torch.relu(self.hidden(torch.cat([x, x, placed], 1)))
+        return self.policy(hidden) * (x == x)[:, :3], self.value(hidden)
+
+
+def test_tables_of_other_types_are_cast_as_torch_does() -> None:
+    torch.manual_seed(0)
+    net, obs = Tables().eval(), np.random.default_rng(0).integers(0, 9, (8, 6)).astype(np.uint8)
+    with torch.no_grad():
+        logits, _ = net(torch.from_numpy(obs))
+    np.testing.assert_allclose(run(graph_fp32(net, BYTES), obs)[0], logits.numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x: x + torch.randn(8), "'randn' draws random numbers"),
+        (lambda x: functional.linear(x, torch.ones(8))[..., None] + x, "by a vector of weights"),
+    ],
+)
+def test_dice_and_vectors_are_refused(function: Callable[[Tensor], Tensor], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        graph_fp32(Net(function).eval(), IMAGES)
+
+
+def test_bytes_are_not_computed_with() -> None:
+    class Clamped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = Categories()
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return self.net(x.clamp(0, 3))
+
+    with pytest.raises(UserError, match=r"clamp wraps in torch\.uint8; call \.float\(\) before it"):
+        graph_fp32(Clamped().eval(), BYTES)
