@@ -20,7 +20,6 @@ from torch import nn
 from accerl.compress.chain import CompressorChain
 from accerl.compress.links import ONNX, Distillation, LowRank, Pruning, Quantizer
 from accerl.config import RunConfig
-from accerl.correct import name_of as corrector_name
 from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.monitor.indicators import Indicator
@@ -160,9 +159,7 @@ class Learner:
             links=compressed.chain.own_links,
             stopping=self._stopping,
         )
-        given = self.config.learner
-        name = corrector_name(self.memory.correctors, rho=given.clip_rho, c=given.clip_c)
-        config = self.config.with_learner(corrector=name)
+        config = self.config
         acting = Acting(compressed, measures=config.runtime.eval_episodes > 0)
         if "learner_return" in acting.needs and not config.runtime.eval_episodes:
             config = config.with_runtime(eval_episodes=EVAL_EPISODES)

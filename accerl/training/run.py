@@ -112,6 +112,15 @@ def _charging(config: RunConfig, profile: LatencyProfile | None) -> LatencyProfi
     return load_profile(config.runtime.profile) if profile is None else profile
 
 
+def _as_corrected(config: RunConfig, parts: Parts | None) -> RunConfig:
+    """Return a configuration that names what really corrects, for the records."""
+    if parts is None or parts.corrector is None:
+        return config
+    given = config.learner
+    name = corrector_name(parts.corrector, rho=given.clip_rho, c=given.clip_c)
+    return config.with_learner(corrector=name)
+
+
 def run_training(
     config: RunConfig,
     strategy: Strategy,
@@ -141,9 +150,7 @@ def run_training(
         UserError: the strategy could never act; `out` cannot be written, is taken, or not resumed.
         GameError: an environment raised, or returned NaN; with `out`, there is a checkpoint.
     """
-    if parts is not None and parts.corrector is not None:  # records say what really corrects
-        levels = {"rho": config.learner.clip_rho, "c": config.learner.clip_c}
-        config = config.with_learner(corrector=corrector_name(parts.corrector, **levels))
+    config = _as_corrected(config, parts)
     profile, out = _charging(config, profile), None if out is None else Path(out)
     times = (recorded_machine(out) if resume else None) or times
     check_startable(config, strategy, parts, indicators, profile or times)
