@@ -35,7 +35,12 @@ BASELINE_HINT = "fp32"
 SHAPE = {
     **{"name": str, "subject": str, "seed": int, "budget": str, "tier": str},
     **{"games": {str: dict}, "strategies": [dict], "test_seeds": [int]},
-    **{"plan": dict, "plan_hash": str, "primary_against": [str], "primary_groups": [str]},
+    "plan": {
+        "budget": {"inner_runs": int},
+        "primary": dict.fromkeys(("metric", "contrast", "correction"), str)
+        | {"groups": [str], "against": [str]},
+    },
+    **{"plan_hash": str, "primary_against": [str], "primary_groups": [str]},
     "accounting": {
         **{"accepted": str, "processes": int, "inner_runs": int},
         **{"meta_wall_seconds": float, "meta_cpu_seconds": float},
@@ -44,20 +49,10 @@ SHAPE = {
     **{"fingerprint": dict, "versions": dict},
 }
 """what study.json says at least"""
-SHOWN = (
-    *("seconds", "env_steps", "env_steps_per_second", "final_return", "best_return"),
-    "spec_seconds",
-)
-"""what a run's summary.json says at least"""
 EVENTS = "bench-events.json"
 """a comparison of the clocks under events, which may lie beside a study of room"""
 ROOM, PLAN = "room.json", "plan.json"
 """the records of a study of room"""
-ROOM_REQUIRED = (
-    *("gate", "room", "groups", "means", "families", "targets", "chosen", "strategies"),
-    *("decomposition", "stopped", "core_hours", "plan_hash", "command", "finished"),
-)
-"""what room.json says at least"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,8 +228,10 @@ def load_room(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     Raises:
         UserError: a file is missing, incomplete or damaged.
     """
-    plan, result = read_record(path / PLAN), read_record(path / ROOM, ROOM_REQUIRED)
-    return result, as_object(plan.get("plan"), path / PLAN, "a plan")
+    plan, result = read_record(path / PLAN), read_record(path / ROOM)
+    require_shape(result, shapes.ROOM, str(path / ROOM))
+    require_shape(plan, {"plan": shapes.ROOM_PLAN}, str(path / PLAN))
+    return result, plan["plan"]
 
 
 def load_events(path: Path) -> Mapping[str, Any] | None:
@@ -243,7 +240,7 @@ def load_events(path: Path) -> Mapping[str, Any] | None:
     Raises:
         UserError: it is damaged.
     """
-    return read_record(path / EVENTS) if (path / EVENTS).is_file() else None
+    return shaped(path / EVENTS, read_optional, shapes.EVENTS) or None
 
 
 def load_run(path: Path) -> RunRecord:
@@ -262,7 +259,8 @@ def load_run(path: Path) -> RunRecord:
         )
     config = read_record(path / CONFIG)
     finished = (path / SUMMARY).is_file()
-    summary = read_record(path / SUMMARY, SHOWN) if finished else summarise(config, reports)
+    summary = read_record(path / SUMMARY) if finished else summarise(config, reports)
+    require_shape(summary, shapes.SUMMARY, str(path / SUMMARY))
     require_whole(path, summary, reports)
     return RunRecord(path=path, config=config, summary=summary, reports=reports, finished=finished)
 
@@ -309,7 +307,7 @@ def load_study(path: Path) -> StudyRecord:
         runs=runs,
         profiles=_read_profiles(path),
         tuning=shaped(path / "tuning.jsonl", read_rows, shapes.TUNING),
-        meta_training=read_rows(path / "meta_training.jsonl"),
+        meta_training=shaped(path / "meta_training.jsonl", read_rows, shapes.META_TRAINING),
         bundle=read_optional(path / "bundle" / "bundle.json"),
         replays=replays,
         oracle_gap=_oracle_gap(path / "oracle-gap.json"),
@@ -332,10 +330,16 @@ def _oracle_gap(path: Path) -> tuple[Mapping[str, Any], ...]:
 
 def _read_profiles(path: Path) -> dict[str, Mapping[str, Any]]:
     found: dict[str, Mapping[str, Any]] = {
-        item.stem: read_record(item) for item in sorted((path / "profiles").glob("*.json"))
+        item.stem: _profile(item) for item in sorted((path / "profiles").glob("*.json"))
     }
     for item in sorted((path / "real").glob("profile-*.json")):
-        found[f"this machine, {item.stem.removeprefix('profile-')}"] = read_record(item)
+        found[f"this machine, {item.stem.removeprefix('profile-')}"] = _profile(item)
+    return found
+
+
+def _profile(path: Path) -> Mapping[str, Any]:
+    found = read_record(path)
+    require_shape(found, shapes.PROFILE, str(path))
     return found
 
 
@@ -351,7 +355,7 @@ def _load_test_runs(
             for seed in strategy.test_seeds:
                 folder = path / "runs" / strategy.name / game.name / f"seed-{seed}"
                 what = f"{strategy.label} on {game.name}, seed {seed}"
-                if not (folder / METRICS).is_file():
+                if not _has_rows(folder):
                     warnings.append(f"{what}: no test run; this pair is left out of every contrast")
                     continue
                 run = load_run(folder)
@@ -371,10 +375,15 @@ def _load_test_runs(
     return runs, warnings
 
 
+def _has_rows(folder: Path) -> bool:
+    """Return whether a run's first interval was over: one that was killed before has no rows."""
+    return (folder / METRICS).is_file() and any(True for _ in read_metrics(folder))
+
+
 def _load_replays(path: Path) -> dict[str, RunRecord]:
     if not path.is_dir():
         return {}
-    folders = sorted(item for item in path.iterdir() if (item / METRICS).is_file())
+    folders = sorted(item for item in path.iterdir() if _has_rows(item))
     # The comparison run comes last, so that tables and figures read "indicator, fp32".
     folders.sort(key=lambda item: item.name.startswith(BASELINE_HINT))
     return {folder.name: load_run(folder) for folder in folders}

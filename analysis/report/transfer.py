@@ -35,7 +35,9 @@ def transfer(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
             transfer_table(study, contest),
         ]
     if study.real:
-        blocks += _real(study, study.real["rows"])
+        measured = ("env_steps_per_second", "predicted_env_steps_per_second")
+        moved = [row for row in study.real["rows"] if all(row[name] > 0.0 for name in measured)]
+        blocks += _real(study, moved) if moved else []
     if study.replays:
         blocks += [
             Heading("The bundle on the real clock"),
@@ -118,11 +120,10 @@ def _few(names: Sequence[str], noun: str) -> str:
 
 def replay_sentence(study: StudyRecord) -> str:
     """Say how fast the bundle's run was beside the others on the real clock."""
-    speeds = {
-        name: float(run.summary["env_steps_per_second"]) for name, run in study.replays.items()
-    }
+    found = {name: run.summary["env_steps_per_second"] for name, run in study.replays.items()}
+    speeds = {name: float(speed) for name, speed in found.items() if speed}
     if len(speeds) < 2:
-        return "Only one run is there, so there is no speed to compare it with."
+        return "Fewer than two runs made env steps, so there are no speeds to compare."
     (first, speed), *others = speeds.items()
     parts = [f"{speed / other:.2f}x the speed of the {name} run" for name, other in others]
     return (

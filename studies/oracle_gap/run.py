@@ -29,7 +29,6 @@ from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import CompressionSpec
 from analysis.comparison.stats import finite_or_none
-from analysis.records.read import read_record
 from controller.env.instances import ENV_STEPS, SPLITS, make_instance
 from controller.env.references import load_reference
 from studies.jobs.executor import Executor
@@ -43,7 +42,7 @@ from studies.oracle_gap.branching import (
     base_config,
 )
 from studies.progress import bar, console, say
-from studies.study_folder import check_folder
+from studies.study_folder import claim
 
 RESULT = "oracle-gap.json"
 SPECS = (
@@ -118,15 +117,11 @@ def run_oracle_gap(out: Path, options: StudyOptions) -> dict[str, Any]:
         games = dict.fromkeys(game for game, _ in pairs)
         pairs = tuple((game, options.profile) for game in games)
     _check_profiles(pairs)
-    if not (out / RESULT).is_file():
-        check_folder(out)
     make_out_dir(out)
-    _claim(out / RESULT, options.settings("oracle-gap"))
+    claim(out, options.settings("oracle-gap"))
     rows: list[dict[str, Any]] = []
-    result = _result(rows, options, {})
+    result: dict[str, Any] = {}
     with options.open_executor(out) as executor:
-        if not (out / RESULT).is_file():
-            write_json(out / RESULT, result)  # what the folder is for
         for game, name in pairs:
             rows.append(_gap(executor, spent, game, name, seed))
             result = _result(rows, options, executor.runs_by)
@@ -138,16 +133,6 @@ def run_oracle_gap(out: Path, options: StudyOptions) -> dict[str, Any]:
     for path in write_pngs([oracle_gap(rows)], out):
         say(f"wrote {path} and {out / RESULT}")
     return result
-
-
-def _claim(path: Path, settings: Mapping[str, Any]) -> None:
-    """Refuse to write over what other settings have found."""
-    found = read_record(path) if path.is_file() else settings
-    for name, value in settings.items():
-        if found.get(name, value) != value:
-            raise UserError(
-                f"{path} is of {name} {found[name]!r}, not {value!r}; choose another --out"
-            )
 
 
 def _check_profiles(pairs: Sequence[tuple[str, str]]) -> None:

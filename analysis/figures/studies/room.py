@@ -68,7 +68,8 @@ def heat_map(means: Sequence[Mapping[str, Any]], game: str) -> Figure:
     x = alt.X("spec:N", sort=values_of(table, "spec")).title(None).axis(labelAngle=-30, ticks=False)
     base = marks().encode(x=x, y=rows_axis("machine", values_of(table, "machine")))
     cells = base.mark_rect(stroke="white", strokeWidth=1).encode(color=colour)
-    ink = alt.condition(f"datum.over_best >= {DARK_FROM}", alt.value("white"), alt.value(INK))
+    # Of the cell, not of the page: no ink that follows dark pages.
+    ink = alt.condition(f"datum.over_best >= {DARK_FROM}", alt.value("white"), alt.value("black"))
     text = base.mark_text(fontSize=11).encode(text="cell:N", color=ink)
     size = {"width": 78 * len(values_of(table, "spec")), "height": alt.Step(26)}
     return make_figure(
@@ -124,7 +125,7 @@ def cost_by_kl(found: Mapping[str, Any]) -> Figure | None:
 def gains(result: Mapping[str, Any]) -> Figure:
     """Return the room by group, its parts, and what rules and schedules gain, with intervals."""
     room, strategies = result["room"], result["strategies"]
-    pairs, parts = room["pairs"], room.get("parts_pairs", room["pairs"])
+    pairs, parts = room["pairs"], room["parts_pairs"]
     tested = {row["name"]: row["pairs"] for row in strategies}
     found = [
         ("Room", "in all", room, pairs),

@@ -22,6 +22,7 @@ from analysis.report.studies.room_tables import (
     families_table,
     gain_cells,
     groups_table,
+    specs_of,
     strategies_table,
     unseen_table,
 )
@@ -171,10 +172,8 @@ def _answer(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:
     return section("Answer", plan["question"], blocks, FILES)
 
 
-def _finals(result: Mapping[str, Any]) -> Table | None:
-    if any("final" not in row for row in result["families"]):
-        return None  # an earlier version wrote it
-    specs = tuple(result["families"][0]["final"])
+def _finals(result: Mapping[str, Any]) -> Table:
+    specs = specs_of(result["families"], "final")
     rows = tuple(
         (
             Cell(row["family"]),
@@ -197,10 +196,7 @@ def _targets(result: Mapping[str, Any]) -> Table:
     return Table("Room by target", ("Target", *COLUMNS, "#Runs that reach it"), rows)
 
 
-def _scales(result: Mapping[str, Any]) -> Table | None:
-    found = result.get("games")  # an earlier version wrote it
-    if not found:
-        return None
+def _scales(result: Mapping[str, Any]) -> Table:
     rows = tuple(
         (
             Cell(row["game"]),
@@ -208,7 +204,7 @@ def _scales(result: Mapping[str, Any]) -> Table | None:
             number(row["reference_return"]),
             number(row["noise_share"], formats.percent(row["noise_share"])),
         )
-        for row in found
+        for row in result["games"]
     )
     columns = ("Game", "#Random play", "#Long runs without compression")
     return Table(SCALES, (*columns, "#Error of one J, of the way between"), rows)
@@ -216,7 +212,7 @@ def _scales(result: Mapping[str, Any]) -> Table | None:
 
 def _unseen(result: Mapping[str, Any]) -> list[Block | None]:
     """What a controller can know that comes to a game for the first time, and what it is worth."""
-    found = result.get("unseen")
+    found = result["unseen"]
     if not found:
         return []
     filled = max(row["filled"] for row in found)
@@ -233,12 +229,11 @@ def _strategy_blocks(result: Mapping[str, Any]) -> list[Block | None]:
     strategies = result["strategies"]
     if not strategies:
         return []
-    whole = [row for row in strategies if "by" in row]  # an earlier version wrote the others
     return [
         strategies_table(result),
-        listing([f"{row['label']}: {beside(row)}" for row in whole]),
+        listing([f"{row['label']}: {beside(row)}" for row in strategies]),
         fold(_tuned(strategies)),
-        *(fold(_by_part(row)) for row in whole),
+        *(fold(_by_part(row)) for row in strategies),
     ]
 
 
@@ -317,7 +312,7 @@ def _plan(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:
 
 def parts_note(room: Mapping[str, Any]) -> str | None:
     """Return from how many runs speed and fidelity are, where some had not made any env step."""
-    known = room.get("parts_pairs", room["pairs"])
+    known = room["parts_pairs"]
     if known == room["pairs"]:
         return None
     return (

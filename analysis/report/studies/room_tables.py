@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis import formats
 from analysis.report.table import Cell, Table, count, number
 
 COLUMNS = ("#Gain", "#95% interval")
-UNKNOWN = {"ratio": None, "low": None, "high": None}
 MISSED = "#Runs that missed a target"
 UNSEEN = "Gain of choices that know the machine, and nothing of the game but its KL"
 FAMILIES = "Seconds to target of no compression over each spec's (env steps likewise)"
@@ -17,13 +16,13 @@ FAMILIES = "Seconds to target of no compression over each spec's (env steps like
 
 def families_table(result: Mapping[str, Any]) -> Table:
     """Return what specs are worth over no compression, by family of machines."""
-    specs = tuple(result["families"][0]["seconds"])
+    specs = specs_of(result["families"], "seconds")
     rows = tuple(
         (
             Cell(row["family"]),
             *(number(row["seconds"].get(spec), worth_cell(row, spec)) for spec in specs),
             count(row["instances"]),
-            number(row.get("missed"), formats.percent(row.get("missed"))),
+            number(row["missed"], formats.percent(row["missed"])),
         )
         for row in result["families"]
     )
@@ -59,7 +58,7 @@ def unseen_table(result: Mapping[str, Any]) -> Table:
     """Return what is to be gained in games that nothing was measured in."""
     rows = tuple(
         (Cell(row["name"]), *gain_cells(row["over_single"]), *gain_cells(row["over_elsewhere"]))
-        for row in result.get("unseen", ())  # an earlier version wrote none
+        for row in result["unseen"]
     )
     columns = ("Choice", *COLUMNS, "#Over the one for other games", "#95% interval")
     return Table(UNSEEN, columns, rows)
@@ -71,7 +70,7 @@ def strategies_table(result: Mapping[str, Any]) -> Table:
         (
             Cell(row["label"]),
             *gain_cells(row["over_single"]),
-            *gain_cells(row.get("over_elsewhere", UNKNOWN)),  # an earlier version wrote it
+            *gain_cells(row["over_elsewhere"]),
             *gain_cells(row["over_virtual"]),
             count(row["pairs"]),
         )
@@ -80,6 +79,11 @@ def strategies_table(result: Mapping[str, Any]) -> Table:
     others = ("#Over the one for other games", "#95% interval", "#Over the virtual best")
     columns = ("Strategy", *COLUMNS, *others, "#95% interval", "#Pairs")
     return Table("Rules and schedules: gain over one spec for all", columns, rows)
+
+
+def specs_of(families: Sequence[Mapping[str, Any]], what: str) -> tuple[str, ...]:
+    """Return the specs that some of `families` have numbers of, such as "seconds"."""
+    return tuple(dict.fromkeys(spec for row in families for spec in row[what]))
 
 
 def worth_cell(row: Mapping[str, Any], spec: str) -> str:

@@ -161,7 +161,7 @@ def test_a_run_that_stopped_before_the_horizon_is_kept_and_named(tmp_path: Path)
         ({"accounting": {}}, r"study.json: accounting is incomplete .* it has no accepted"),
         ({"primary_against": 5}, "primary_against is damaged: a list was expected, found int"),
         ({"seed": "x"}, "seed is damaged: a whole number was expected, found str 'x'"),
-        ({"plan": {"seeds": [1]}}, "must hold a JSON object, found list"),
+        ({"plan": {"seeds": [1]}}, "plan is incomplete or damaged: it has no budget, primary"),
         ({"games": {"freeway": {**GAMES["freeway"], "target_return": 0.0}}}, "must lie above"),
     ],
 )
@@ -181,6 +181,8 @@ def test_a_bad_study_file_is_a_user_error(
         ("tuning.jsonl", {"score": 1.0}, r"tuning.jsonl\[0\] is .* it has no strategy"),
         ("variants.json", [{"name": "x"}], r"variants.json\[0\] is .* it has no ratio"),
         ("checks.json", [{"variant": "x"}], r"checks.json\[0\] is .* it has no candidate"),
+        ("meta_training.jsonl", {"iteration": 1}, r"jsonl\[0\] is .* no game, gain, spread"),
+        ("profiles/edge.json", {"cores": 2}, r"edge.json is .* it has no env_step_us, "),
         ("real.json", {"seconds": 1.0}, "real.json is incomplete or damaged: it has no rows"),
         ("oracle-gap.json", {"rows": [{"game": "x"}]}, r"rows\[0\] is .* it has no profile"),
     ],

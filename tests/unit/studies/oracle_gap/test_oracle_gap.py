@@ -32,6 +32,7 @@ from studies.oracle_gap.branching import (
     clearly_best,
 )
 from studies.oracle_gap.run import GapBudget, run_oracle_gap
+from studies.study_folder import make_folder, write_plan
 
 NET3 = CompressionSpec(bits=8, student="net3")
 
@@ -129,9 +130,9 @@ def test_the_study_tells_of_every_pair_and_draws_it(
     )
     assert len(row["oracle"]["chosen"]) == 2
     assert (tmp_path / "oracle-gap.json").is_file()
-    with pytest.raises(UserError, match="is of seed 0, not 1; choose another --out"):
+    with pytest.raises(UserError, match=r"other settings \(seed 0 there, 1 here\)"):
         run_oracle_gap(tmp_path, StudyOptions(budget="tiny", seed=1))
-    with pytest.raises(UserError, match="is of profile '', not 'edge'; choose another --out"):
+    with pytest.raises(UserError, match=r"other settings \(profile '' there"):
         run_oracle_gap(tmp_path, StudyOptions(budget="tiny", profile="edge"))
     assert (tmp_path / "oracle-gap.png").read_bytes()[:4] == b"\x89PNG"
     assert {mark["schedule"] for mark in gap_figure(result["rows"]).table} == {
@@ -173,6 +174,11 @@ def test_a_folder_is_claimed_before_anything_is_run(
     with pytest.raises(UserError, match="is not empty and holds no study"):
         run_oracle_gap(tmp_path, StudyOptions(budget="tiny"))
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    (tmp_path / "contest").mkdir()
+    make_folder(tmp_path / "contest")
+    write_plan(tmp_path / "contest", {"budget": "tiny"})
+    with pytest.raises(UserError, match="holds another kind of study"):
+        run_oracle_gap(tmp_path / "contest", StudyOptions(budget="tiny"))
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -180,5 +186,5 @@ def test_a_folder_is_claimed_before_anything_is_run(
     monkeypatch.setattr(oracle_gap, "_gap", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run_oracle_gap(tmp_path / "study", StudyOptions(budget="tiny"))
-    with pytest.raises(UserError, match="is of seed 0, not 1"):
+    with pytest.raises(UserError, match=r"other settings \(seed"):
         run_oracle_gap(tmp_path / "study", StudyOptions(budget="tiny", seed=1))
