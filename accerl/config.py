@@ -252,7 +252,7 @@ class RunConfig:
             values["own"] = OwnConfig(**values.get("own", {}))
             values["conditions"] = Conditions.from_json(values.get("conditions", {}))
             return cls(**values)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"config.json is not of this version of AcceRL ({error})") from error
 
     def inputs(self, observation: ObservationSpec) -> ObservationSpec:

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from types import UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
+from accerl.errors import UserError, first_line
 from accerl.spec import CompressionSpec, by_spec
 
 ACCEPTED = {int: (int,), float: (int, float), bool: (bool,), str: (str,)}
 """what a field of plain values may hold; whole numbers stand for real ones"""
 NUMBERS = (int, float)
 """kinds for which true and false, whole numbers of Python's, do not stand"""
+
+
+def read_toml_or_json(path: Path, where: str) -> Any:
+    """Return what a TOML or JSON file that somebody wrote by hand holds.
+
+    Args:
+        path: ends in .toml, or anything else for JSON.
+        where: what errors begin with.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin files with a mark
+        return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{where}: {first_line(error)}") from error
 
 
 class JsonFields:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
@@ -16,8 +15,9 @@ import numpy as np
 
 from accerl.config import RunConfig
 from accerl.correct.combinations import OWN, levels_of
-from accerl.errors import UserError, did_you_mean, first_line
+from accerl.errors import UserError, did_you_mean
 from accerl.families import with_reward_scale
+from accerl.json_fields import read_toml_or_json
 from accerl.learner.config import LearnerConfig
 from accerl.presets import PRESETS, load_preset
 
@@ -62,11 +62,7 @@ def read_file(path: Path, game: str) -> tuple[dict[str, Any], dict[str, Any]]:
     Raises:
         UserError: it cannot be read, has unknown entries, or is for another game.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors begin files with a mark
-        data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"--config {path}: {first_line(error)}") from error
+    data = read_toml_or_json(path, f"--config {path}")
     if not isinstance(data, dict):
         raise UserError(f"--config {path}: an object such as --print-config prints is needed")
     named = data.get("preset", data.get("game", game))

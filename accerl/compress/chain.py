@@ -7,7 +7,6 @@ engine = make_engine(chain.compress(observations=states))
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,13 +30,13 @@ from accerl.compress.links import (
     SimulatedQuantizer,
     Stage,
     TorchScript,
-    student_name,
 )
 from accerl.compress.lowrank import Factoriser
 from accerl.compress.quantization.ranges import RangeTracker
 from accerl.errors import UserError, one_line
 from accerl.networks.adopt import as_policy, require_states_of
-from accerl.networks.graph_policy import GraphPolicy
+from accerl.networks.graph_policy import GraphPolicy, own_copy
+from accerl.networks.make import student_name
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet
 from accerl.spec import CompressionSpec
@@ -178,7 +177,7 @@ class CompressorChain:
             )
         kind = ObservationSpec(observations.shape[1:], str(observations.dtype))
         if not isinstance(source, PolicyNet | GraphPolicy):
-            source = copy.deepcopy(source)  # a graph is read in evaluation mode, with hooks
+            source = own_copy(source)  # a graph is read in evaluation mode, with hooks
         source = as_policy(source, kind)
         require_states_of(source, kind)
         state = CompressionState(

@@ -36,11 +36,10 @@ from accerl.errors import (
     require_choice,
     require_fields,
 )
-from accerl.networks.adopt import as_policy, require_chain
-from accerl.networks.graph_policy import GraphPolicy, Policy
-from accerl.networks.make import name_of
+from accerl.networks.adopt import as_policy, require_chain, require_states_of
+from accerl.networks.graph_policy import GraphPolicy, Policy, own_copy
+from accerl.networks.make import student_name
 from accerl.networks.policy_net import PolicyNet
-from accerl.own_code import class_name
 from accerl.spec import CompressionSpec, StudentKey
 
 PRECISIONS = {"INT8": 8, "BF16": 16}
@@ -178,8 +177,11 @@ class Distillation:
         """Return the state with the student, or with a tuned copy of its network."""
         if self.student is not None:
             # A graph is read in evaluation mode and with hooks: the user's module stays as it is.
-            own = self.student if isinstance(self.student, Policy) else copy.deepcopy(self.student)
+            own = self.student if isinstance(self.student, Policy) else own_copy(self.student)
             net = as_policy(own, state.net.observation)
+            require_states_of(net, state.net.observation)
+            same = net.num_actions == state.net.num_actions
+            require(same, "distil: student", "must have the policy's actions", net.num_actions)
             key = self.key or StudentKey(student_name(self.student), state.sparsity)
             return replace(state, net=net, student=key.student, sparsity=key.sparsity)
         net = copy.deepcopy(state.net)  # the learner's own policy must not move
@@ -391,10 +393,3 @@ def _pack(net: Policy, bits: int, head_shift: np.ndarray | None = None) -> bytes
 def _means(logits: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return mean logits and, last, the mean value [A + 1]."""
     return np.append(logits.mean(0), values.mean())
-
-
-def student_name(net: nn.Module) -> str:
-    """Return what a network is called, or where its class is defined."""
-    name = name_of(net) if isinstance(net, Policy) else None
-    own = net.module if isinstance(net, GraphPolicy) else net
-    return name or class_name(own)

@@ -25,7 +25,7 @@ from accerl.networks.graph_policy import (
     blank_states,
     hidden_layers,
 )
-from accerl.networks.policy_net import PolicyNet, conv_spec
+from accerl.networks.policy_net import PolicyNet, conv_spec, is_plain
 from accerl.networks.structure import describe
 
 OVERSAMPLING = 8
@@ -220,12 +220,7 @@ def _is_plain(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
     """Whether a layer is a convolution of equal sides, one group and no holes."""
     if not isinstance(layer, nn.Conv2d) or type_before_parametrizations(layer) is not nn.Conv2d:
         return False
-    square = all(
-        isinstance(size, tuple) and len(set(size)) == 1
-        for size in (layer.kernel_size, layer.stride, layer.padding)
-    )
-    plain = layer.groups == 1 and layer.dilation == (1, 1)
-    return square and plain and layer.padding_mode == "zeros"
+    return is_plain(layer)
 
 
 def _thin_convolution(

@@ -7,7 +7,8 @@ from accerl.envs.base import Envs, Step
 from accerl.envs.catch import CatchEnvs
 from accerl.envs.classic import AcrobotEnvs, CartPoleEnvs
 from accerl.envs.config import AS_IT_IS, EnvConfig
-from accerl.envs.minatar import MINATAR_GAMES, check_minatar, make_minatar
+from accerl.envs.minatar import MINATAR_GAMES, PACKAGED_GAMES, make_minatar
+from accerl.envs.minatar.packaged import require_minatar
 from accerl.envs.registry import find_spec, nearest
 from accerl.errors import UserError
 
@@ -63,8 +64,8 @@ def check_installed(game: str) -> None:
     Raises:
         UserError: with how to install it.
     """
-    if game in MINATAR_GAMES:
-        check_minatar(game)
+    if game in PACKAGED_GAMES:
+        require_minatar()
 
 
 def make_envs(game: str, num_envs: int, env: EnvConfig = AS_IT_IS) -> Envs:

@@ -290,7 +290,7 @@ def _make(
         )
     except UserError:
         raise
-    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+    except (ModuleNotFoundError, gymnasium.error.DependencyNotInstalled) as error:
         if config.wrappers:
             named = f"; is it needed by env.wrappers ({', '.join(config.wrappers)})?"
             raise UserError(f"game {game!r}: {one_line(error)}{named}") from error

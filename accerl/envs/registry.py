@@ -72,10 +72,13 @@ def nearest(game: str, others: Collection[str]) -> list[str]:
 
 def missing_package(game: str, spec: Any, error: Exception) -> UserError:
     """Return the refusal of a game that needs a package which is not installed."""
-    parts = str(spec.entry_point).partition(":")[0].split(".")
+    entry = spec.entry_point
+    module = entry.partition(":")[0] if isinstance(entry, str) else str(entry.__module__)
+    parts = module.split(".")
     extra = EXTRAS.get(parts[2]) if parts[:2] == ["gymnasium", "envs"] else None
     package = extra or (getattr(error, "name", None) or "").partition(".")[0] or parts[0]
-    return UserError(f"game {game!r} needs a package that is not installed; {_pip(package)}")
+    needed = f"game {game!r} needs a package that is not installed ({one_line(error)})"
+    return UserError(f"{needed}; {_pip(package)}")
 
 
 def _pip(package: str) -> str:

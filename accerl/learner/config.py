@@ -9,8 +9,8 @@ from functools import partial
 import torch
 
 from accerl.compress.pruning.sparse import TopologyConfig
-from accerl.correct import OWN, make_corrector
-from accerl.errors import UserError, require, require_fields
+from accerl.correct import COMBINATIONS, OWN, make_corrector
+from accerl.errors import UserError, require, require_choice, require_fields
 from accerl.precision import PRECISIONS
 
 CHOICES = {
@@ -104,6 +104,8 @@ class LearnerConfig:
                 "set proximal to update, or policy_loss to importance"
             )
         check = partial(require_fields, self, "learner")
+        counts = "unroll reuse minibatches anneal_updates"
+        check(counts, "must be a whole number", lambda count: type(count) is int)
         check("unroll reuse minibatches", "must be at least 1", lambda count: count >= 1)
         check("discount lam", "must lie in [0, 1]", lambda share: 0.0 <= share <= 1.0)
         check(
@@ -119,7 +121,8 @@ class LearnerConfig:
         check("clip_rho clip_c", "must not be negative", lambda level: level >= 0.0)
         check("anneal_updates", "must not be negative", lambda count: count >= 0)
         check("anneal_to", "must lie in (0, 1]", lambda share: 0.0 < share <= 1.0)
-        if self.corrector != OWN:  # refuses what it cannot make
+        require_choice("learner: corrector", self.corrector, (*COMBINATIONS, OWN))
+        if self.corrector != OWN:  # refuses levels that it cannot make one with
             try:
                 make_corrector(self.corrector, rho=self.clip_rho, c=self.clip_c)
             except UserError as error:

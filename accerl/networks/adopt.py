@@ -19,7 +19,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 from accerl.errors import UserError, first_line
 from accerl.networks.graph_policy import GraphPolicy, Policy, own_copy, random_states
 from accerl.networks.observation import ObservationSpec
-from accerl.networks.policy_net import Architecture, ConvSpec, PolicyNet
+from accerl.networks.policy_net import Architecture, ConvSpec, PolicyNet, conv_spec, is_plain
 from accerl.networks.probe import PROBED_STATES, TOLERANCE, make_lazy_weights
 
 _RELU = {nn.ReLU, torch.relu, functional.relu, "relu", "relu_"}
@@ -341,14 +341,9 @@ class _Reader:
 
 
 def _conv_spec(reader: _Reader, conv: nn.Conv2d) -> ConvSpec:
-    square = all(
-        isinstance(size, tuple) and len(set(size)) == 1
-        for size in (conv.kernel_size, conv.stride, conv.padding)
-    )
-    if not square or conv.groups != 1 or conv.dilation != (1, 1) or conv.padding_mode != "zeros":
+    if not is_plain(conv):
         raise reader.refusal(
             f"{conv} is not a plain square convolution",
             "use equal sides, groups=1, dilation=1 and padding of zeros given as a number",
         )
-    assert not isinstance(conv.padding, str)
-    return ConvSpec(conv.out_channels, conv.kernel_size[0], conv.stride[0], conv.padding[0])
+    return conv_spec(conv)

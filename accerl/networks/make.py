@@ -108,3 +108,10 @@ def name_of(policy: Policy) -> str | None:
         return policy.name
     shown = policy.observation
     return next((name for name in STUDENTS if architecture(name, shown) == policy.arch), None)
+
+
+def student_name(net: nn.Module) -> str:
+    """Return what a network is called, or where its class is defined."""
+    name = name_of(net) if isinstance(net, Policy) else None
+    own = net.module if isinstance(net, GraphPolicy) else net
+    return name or f"{type(own).__module__}:{type(own).__name__}"

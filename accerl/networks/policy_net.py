@@ -182,6 +182,15 @@ def make_policy(
     return net
 
 
+def is_plain(conv: nn.Conv2d) -> bool:
+    """Whether a convolution has equal sides, one group, no holes and a padding of zeros."""
+    square = all(
+        isinstance(size, tuple) and len(set(size)) == 1
+        for size in (conv.kernel_size, conv.stride, conv.padding)
+    )
+    return square and conv.groups == 1 and conv.dilation == (1, 1) and conv.padding_mode == "zeros"
+
+
 def conv_spec(module: nn.Conv2d) -> ConvSpec:
     """Return the sizes of a convolution whose kernel, stride and padding are square."""
     padding = module.padding[0]

@@ -62,7 +62,7 @@ def require_repeatable(policy: Policy, observations: np.ndarray | None = None) -
     if not isinstance(policy, GraphPolicy):
         return
     name, net = type(policy.module).__name__, own_copy(policy).cpu()
-    states = states_for(policy) if observations is None else torch.from_numpy(observations)
+    states = states_for(policy) if observations is None else torch.tensor(observations)
     given = states.clone()
     first = _act(net, given)
     if not torch.equal(given, states):

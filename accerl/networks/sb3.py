@@ -23,11 +23,14 @@ class ActorCritic(nn.Module):
     """What such a policy computes before it draws an action.
 
     Raises:
-        UserError: its actions are not discrete, or its observations are no single array.
+        UserError: it is recurrent, its actions are not discrete, or its observations are no single
+            array.
     """
 
     def __init__(self, policy: Any) -> None:
         super().__init__()
+        if hasattr(policy, "lstm_actor"):
+            raise UserError("compress: a recurrent policy remembers, and cannot be compressed")
         actions, states = type(policy.action_space).__name__, policy.observation_space
         if actions != "Discrete":
             raise UserError(f"compress: a policy with Discrete actions is needed, not {actions}")

@@ -8,17 +8,15 @@ process can see of them.
 
 from __future__ import annotations
 
-import json
 import math
-import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from accerl.errors import UserError, did_you_mean, first_line, require, require_choice
-from accerl.json_fields import JsonFields
+from accerl.errors import UserError, did_you_mean, require, require_choice
+from accerl.json_fields import JsonFields, read_toml_or_json
 from accerl.seeds import Role, generator
 
 CO_TENANT, BANDWIDTH, THROTTLE, ACTORS = "co-tenant", "bandwidth", "throttle", "actors"
@@ -276,11 +274,7 @@ def read_events(file: Path) -> Conditions:
         UserError: it cannot be read, holds anything else, or an event is not allowed.
     """
     where = f"--events {file}"
-    try:
-        text = file.read_text()
-        data = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{where}: {first_line(error)}") from error
+    data = read_toml_or_json(file, where)
     events = data.pop("events", None) if isinstance(data, dict) else None
     if not isinstance(events, list):
         raise UserError(f'{where}: an object {{"events": [...]}} with a list of events is needed')

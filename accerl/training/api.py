@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -76,7 +75,7 @@ def train(
         label="setting",
         network=network,
         seconds=seconds,
-        seed=operator.index(seed),
+        seed=seed,
         start=None if start is None else str(Path(start).absolute()),
         until_score=until_score,
     )

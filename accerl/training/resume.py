@@ -106,7 +106,7 @@ def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, 
 
 def _changes(name: str, there: Any, here: Any) -> list[str]:
     """Say what a setting was and is, or those of a part that are others."""
-    if isinstance(there, dict):
+    if isinstance(there, dict) and isinstance(here, dict):
         changed = [key for key in there if there[key] != here.get(key)]
         return [
             each for key in changed for each in _changes(f"{name}.{key}", there[key], here[key])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from accerl.acting.evaluate import engine_infer, play_episodes, policy_infer
 from accerl.compress.artifact import Artifact
@@ -22,6 +23,7 @@ from accerl.compress.links import Link
 from accerl.compress.policy import EnginePolicy
 from accerl.config import RunConfig
 from accerl.envs import make_envs
+from accerl.envs.base import Envs
 from accerl.errors import UserError
 from accerl.networks.graph_policy import Policy
 from accerl.networks.make import make_network
@@ -109,6 +111,26 @@ def _check_links(path: Path, links: Sequence[Link]) -> None:
         )
 
 
+def learned_policy(
+    saved: Mapping[str, Any], config: RunConfig, envs: Envs, generator: torch.Generator
+) -> Policy:
+    """Return the learner's policy of a snapshot.
+
+    Args:
+        saved: by `saved_run`.
+        config: of the run.
+        envs: of its game.
+        generator: makes the network, whose weights are then those that were saved.
+
+    Raises:
+        UserError: the network's code has changed since.
+    """
+    inputs = config.inputs(envs.observation)
+    policy = make_network(config.network, inputs, envs.num_actions, generator)
+    load_saved(policy, saved["learner"]["policy"])
+    return policy
+
+
 class _Restored(NamedTuple):
     """What a run's checkpoint holds of its policy."""
 
@@ -131,8 +153,7 @@ def _restore(path: Path, spec: CompressionSpec, links: Sequence[Link] = ()) -> _
     envs = make_envs(config.game, 1, config.env)
     envs.close()
     inputs, generator = config.inputs(envs.observation), torch_generator(config.seed, Role.LEARNER)
-    policy = make_network(config.network, inputs, envs.num_actions, generator)
-    load_saved(policy, state["learner"]["policy"])
+    policy = learned_policy(state, config, envs, generator)
     links = (*links, *named_links(config))
     as_it_is = replace(config.compression, distill_warmup_updates=0)
     compressor = Compressor(inputs, envs.num_actions, as_it_is, generator, links)

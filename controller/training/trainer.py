@@ -103,12 +103,18 @@ class Trainer(ABC, Generic[P]):
             checkpoint: folder to save everything in after every iteration, and to resume from.
 
         Raises:
-            UserError: what was played is not usable, or the checkpoint is of another training.
+            UserError: what was played is not usable, or the checkpoint is of another training or of
+                a longer one.
         """
         if checkpoint is not None:
             checkpoint.parent.mkdir(parents=True, exist_ok=True)
         if checkpoint is not None and has_checkpoint(checkpoint):
             self.restore(load_checkpoint(checkpoint))
+        if self.iteration > iterations:
+            raise UserError(
+                f"{self.iteration} iterations were trained already, more than {iterations}; ask "
+                "for at least as many, or train in another folder"
+            )
         while self.iteration < iterations:
             self.improve(play(self.proposal(), self.iteration))
             if checkpoint is not None:

@@ -18,10 +18,10 @@ from accerl.compress.lowrank import factorise
 from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.networks.graph_policy import Policy, count_macs
-from accerl.networks.make import make_network
 from accerl.networks.policy_net import PolicyNet
 from accerl.spec import STUDENTS, CompressionSpec
 from accerl.training.run_folder import read_config, saved_run
+from accerl.training.saved_policy import learned_policy
 from studies.benchmarks.pong import imitator, record_states
 from studies.benchmarks.publish import compressed_network
 from studies.benchmarks.repeats import (
@@ -93,13 +93,11 @@ def trained(path: Path, seed: int) -> Subject:
             f"{path}: bench infer compares with Original and this run learns {config.network}; "
             "train one with --network original or impala"
         )
-    weights = saved_run(path)["learner"]["policy"]
+    saved = saved_run(path)
     envs = make_envs(config.game, 8, config.env)
     generator = np.random.default_rng(seed)
     try:
-        observation = config.inputs(envs.observation)
-        policy = make_network(config.network, observation, envs.num_actions, torch.Generator())
-        policy.load_state_dict(weights)
+        policy = learned_policy(saved, config, envs, torch.Generator())
         infer = policy_infer(policy)
         obs = envs.reset(seed)
         recorded: list[np.ndarray] = []

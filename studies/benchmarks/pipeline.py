@@ -98,7 +98,11 @@ def bench_pipeline(
 
 
 def measure(pipeline: Pipeline, seconds: float, seed: int) -> dict[str, Any]:
-    """Run one pipeline; return what one interval after the warm-up showed."""
+    """Run one pipeline; return what one interval after the warm-up showed.
+
+    Raises:
+        UserError: nothing was learned from in the interval.
+    """
     if pipeline.emulators:
         return _measure_emulators(pipeline, seconds, seed)
     run = make_run(replace(pipeline.config, seed=seed))
@@ -112,6 +116,8 @@ def measure(pipeline: Pipeline, seconds: float, seed: int) -> dict[str, Any]:
         report = run.advance(seconds)
     finally:
         run.close()
+    if not report.env_steps:
+        raise UserError(f"bench pipeline: no update within {seconds:g} s; give more --seconds")
     return _measured(report, pipeline, run)
 
 
@@ -128,7 +134,7 @@ def leave_it(rollout: Rollout) -> None:
 def _measured(
     report: IntervalReport, pipeline: Pipeline, run: SerialRun | ParallelRun
 ) -> dict[str, Any]:
-    steps = max(report.env_steps, 1)
+    steps = report.env_steps
     runtime = pipeline.config.runtime
     processor = sum(report.cpu_seconds.values())
     return {

@@ -44,14 +44,16 @@ def run_bits(out: Path, options: StudyOptions) -> dict[str, Any]:
             have to see the folder.
 
     Raises:
-        UserError: the budget or the profile does not exist, a number is not allowed, the folder
-            holds another plan, or the disk is full.
+        UserError: the budget or the profile does not exist, the profile lacks times of what is to
+            act, a number is not allowed, the folder holds another plan, or the disk is full.
     """
     options.check("bits", BUDGETS)
     spent = BUDGETS[options.budget]
     latency = load_profile(options.profile or PROFILE)
     # Workers of a cluster have other working directories.
     trainings = _trainings(out.absolute(), spent, latency, options.seed)
+    for job in trainings:  # before anything is written
+        job.check()
     untrained = [job for job in trainings if job.out and not (job.out / SUMMARY).is_file()]
     check_disk(out, FREE_BYTES * len(untrained) // len(trainings))
     make_out_dir(out)

@@ -116,7 +116,7 @@ class Sample(Command):
 
     def _fleets(self, fleet: int, config: RunConfig) -> dict[str, Any]:
         """Predict every fleet, print and draw."""
-        profile = load_profile(self.profile, self.out)
+        profile = load_profile(self.profile)
         settings = FleetSettings(
             link_gbit=self.link_gbit,
             actors_per_node=self.actors_per_node,

@@ -9,7 +9,6 @@ from controller.env.instances import Instance
 from studies.contest.budget import Budget
 from studies.contest.entrants import ADVISE, KINDS, STATIC, rules_tuned_each
 from studies.contest.plan import TRAINED
-from studies.contest.study import UNIT_RUNS
 from studies.contest.testing import CLOSEST
 from studies.contest.variants import CONTROLLER, EVOLUTION, VARIANTS
 from studies.core_seconds import CoreSeconds
@@ -36,8 +35,6 @@ def planned_seconds(budget: Budget, instances: Sequence[Instance], costs: CoreSe
     runs = searches * budget.inner_runs + _grid_runs(budget, len(trained))
     total = runs * sum(trained) / len(trained)
     total += sum(_by_game(run, instances).values()) * budget.reference_runs
-    units = min(budget.reference_runs, UNIT_RUNS)
-    total += units * sum(trained) if budget.rivals else 0.0
     total += sum(run.values()) * _runs_by_itself(budget)
     total += sum(run.values()) * _test_seeds(budget)
     simulated = policies + len(budget.rivals)

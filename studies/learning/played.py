@@ -13,9 +13,9 @@ from accerl.compress.config import CompressionConfig
 from accerl.compress.distillation.state_ring import StateRing
 from accerl.envs import make_envs
 from accerl.errors import UserError
-from accerl.networks.make import make_network
 from accerl.networks.policy_net import PolicyNet
 from accerl.training.run_folder import read_config, saved_run
+from accerl.training.saved_policy import learned_policy
 
 ENVS = 32
 SETTLING = 200
@@ -55,13 +55,11 @@ def play(path: Path, states: int, compared: int, seed: int) -> Played:
     envs = make_envs(run.game, ENVS, run.env)
     generator = np.random.default_rng(seed)
     try:
-        observation = run.inputs(envs.observation)
-        policy = make_network(run.network, observation, envs.num_actions, torch.Generator())
+        policy = learned_policy(saved_run(path), run, envs, torch.Generator())
         if not isinstance(policy, PolicyNet):
             raise UserError(f"{path}: chains of layers are compared, not {run.network}")
-        policy.load_state_dict(saved_run(path)["learner"]["policy"])
         infer = policy_infer(policy)
-        ring = StateRing(observation, envs.num_actions, states)
+        ring = StateRing(policy.observation, envs.num_actions, states)
         obs = envs.reset(seed)
 
         def steps(count: int) -> tuple[np.ndarray, np.ndarray]:

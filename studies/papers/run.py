@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from accerl.errors import UserError
 from accerl.records import fingerprint, make_out_dir, versions, write_json
 from controller.bundle.meta import git_revision
 from studies.jobs.executor import Executor, Outcome, revisions
@@ -20,7 +21,7 @@ from studies.papers.page import TINY, TITLE, check_page, write_page
 from studies.papers.plan import BUDGETS, FIGURES, at_budget, core_seconds
 from studies.papers.results import figure_result, figure_tables
 from studies.progress import bar, console, say, silent
-from studies.study_folder import write_plan
+from studies.study_folder import is_study, write_plan
 
 FREE_BYTES = 200_000_000
 """that results, pictures and the runs under way may need"""
@@ -40,7 +41,8 @@ def run_papers(out: Path, options: StudyOptions, *, names: Sequence[str]) -> dic
 
     Raises:
         UserError: the budget or the profile does not exist, the profile lacks times of what is to
-            act, the folder holds another plan, or the disk is full.
+            act, the folder holds another plan or no saved run where only these are asked for, or
+            the disk is full.
     """
     name = f"paper-{names[0]}" if len(names) == 1 else "paper-all"
     options.check(name, BUDGETS, ends_early=True)
@@ -49,6 +51,8 @@ def run_papers(out: Path, options: StudyOptions, *, names: Sequence[str]) -> dic
         for (_, _, _, seed), job in figure.jobs(options.seed, options.profile).items():
             if seed == options.seed:  # the others differ in nothing else
                 job.check()
+    if options.saved_only and not is_study(out):
+        raise UserError(f"--saved-only: no study was begun in {out}; give the folder of one")
     check_page(out, TITLE)
     check_disk(out, FREE_BYTES)
     make_out_dir(out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accerl.envs.base import Envs
 from accerl.envs.minatar.envs import GAMES, MinAtarEnvs
-from accerl.envs.minatar.packaged import PackagedEnvs, require_minatar
+from accerl.envs.minatar.packaged import PackagedEnvs
 
 PACKAGED_GAMES = ("minatar-seaquest",)
 """which the package plays: its lists of fish and bullets gain nothing as arrays"""
@@ -20,13 +20,3 @@ def make_minatar(game: str, num_envs: int) -> Envs:
     if game in PACKAGED_GAMES:
         return PackagedEnvs(game, num_envs)
     return MinAtarEnvs(game, num_envs)
-
-
-def check_minatar(game: str) -> None:
-    """Refuse a game whose package is missing.
-
-    Raises:
-        UserError: with how to install it.
-    """
-    if game in PACKAGED_GAMES:
-        require_minatar()

@@ -24,7 +24,7 @@ class PackagedEnvs:
 
     Those are the package's defaults. As in the Atari surface, actions are the minimal set of the
     game. Observations are uint8 [C, 10, 10], 255 where the object of a channel is. Episodes have
-    no time limit (Freeway ends after 2,500 steps by its own rules).
+    no time limit.
 
     Raises:
         UserError: the package is not installed.

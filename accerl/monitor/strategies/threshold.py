@@ -123,6 +123,8 @@ class KLThresholdStrategy(_ThresholdStrategy):
         super().__post_init__()
         require_number(self.name, "threshold_nats", self.threshold_nats, at_least=0.0)
         require_choice(f"strategy {self.name}: indicator", self.indicator, KL_INDICATORS)
+        if self.return_below_nats is not None:  # no KL is below 0
+            require_number(self.name, "return_below_nats", self.return_below_nats, above=0.0)
         require_return_level(
             self.name,
             "return_below_nats",

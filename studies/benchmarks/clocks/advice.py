@@ -188,6 +188,10 @@ def _agreement(rows: Sequence[Mapping[str, Any]], advised: str) -> dict[str, Any
     left out.
     """
     served = [row for row in rows if row["acted"] >= SERVED]
+    if not served:
+        raise UserError(
+            f"bench advice: no spec acted for {SERVED:.0%} of its window; give more --seconds"
+        )
     errors = np.abs([row["error"] for row in served])
     ratios = [row["predicted_speedup"] / row["real_speedup"] for row in served if row != rows[0]]
     speedups = np.abs(np.array(ratios) - 1.0)

@@ -226,6 +226,25 @@ def test_a_student_must_be_given() -> None:
         CompressorChain.from_spec(CompressionSpec(student="net3"))
 
 
+def test_a_student_of_other_actions_or_states_is_refused() -> None:
+    other = make_policy("net3", OBSERVATION, 6, torch.Generator())
+    with pytest.raises(UserError, match="distil: student must have the policy's actions, got 6"):
+        CompressorChain([Distillation(student=other)]).compress(make(), observations=states())
+    seen = ObservationSpec((7,), OBSERVATION.dtype)
+    other = make_policy("net3", seen, 4, torch.Generator())
+    with pytest.raises(UserError, match="it takes states of"):
+        CompressorChain([Distillation(student=other)]).compress(make(), observations=states())
+
+
+def test_a_student_of_a_local_class_is_named_after_it() -> None:
+    class Local(PolicyNet):
+        """Of a function."""
+
+    chain = CompressorChain([Distillation(student=Local(Architecture((), (7,)), OBSERVATION, 4))])
+    artifact = chain.compress(make(), observations=states())
+    assert artifact.spec.student == f"{__name__}:Local"
+
+
 def test_a_student_of_other_sizes_is_named_after_its_class() -> None:
     stranger = PolicyNet(Architecture((), (5,)), OBSERVATION, 4)
     chain = CompressorChain([Distillation(student=stranger)])

@@ -258,6 +258,21 @@ def test_a_module_that_fails_is_to_be_mended(
         make_envs("accerl_test_failing:My-v0", 2, AS_IT_IS)
 
 
+def test_a_name_that_cannot_be_imported_is_no_missing_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "accerl_test_importing.py").write_text(
+        "import gymnasium\n"
+        "class Env(gymnasium.Env):\n"
+        "    def __init__(self):\n"
+        "        from numpy import no_such_name\n"
+        "gymnasium.register('Importing-v0', Env)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="cannot be made: ImportError: cannot import name"):
+        make_envs("accerl_test_importing:Importing-v0", 2, AS_IT_IS)
+
+
 def test_a_missing_dependency_is_named_with_its_pip_line() -> None:
     code = (
         "import sys; sys.modules['Box2D'] = None\n"

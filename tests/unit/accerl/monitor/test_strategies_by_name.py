@@ -104,6 +104,7 @@ def test_a_label_tells_what_is_not_the_default(
         ("kl-threshold", {"threshold_nats": "14"}, "threshold_nats must be a number"),
         ("kl-threshold", {"indicator": "kl_max"}, "did you mean 'kl_max_nats'"),
         ("kl-threshold", {"return_below_nats": 15.0}, "must not exceed threshold_nats 14.0"),
+        ("kl-threshold", {"return_below_nats": -1.0}, "return_below_nats must be a number above 0"),
         ("kl-threshold", {"conservative": INT8}, "aggressive and conservative are the same"),
         ("kl-threshold", {"conservative": 16}, "conservative must be a spec, got 16"),
         ("kl-threshold", {"conservative": '{"bits": 7}'}, "bits must be one of"),

@@ -149,6 +149,8 @@ def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
     as_toml.write_text("\n".join(["[[events]]", *lines, 'process = "learner"']))
     expected = Conditions((event(THROTTLE, 2, at=1, lasts=2.5, process="learner"),))
     assert read_events(as_json) == read_events(as_toml) == expected
+    as_json.write_text("\ufeff" + as_json.read_text())  # as some editors save it
+    assert read_events(as_json) == expected
     as_json.write_text("{")
     with pytest.raises(UserError, match="JSON ends or goes wrong at line 1, column 2"):
         read_events(as_json)

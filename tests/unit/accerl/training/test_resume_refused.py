@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from accerl.compress.pruning.sparse import TopologyConfig
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.spec import CompressionSpec
@@ -64,6 +65,16 @@ def test_settings_that_are_others_are_named_with_both_values(interrupted: Path) 
     named = f"learner.unroll {there.learner.unroll} there, {here.learner.unroll} here; learner.entr"
     with pytest.raises(UserError, match=f"with other settings .{named}"):
         run_training(here, FixedStrategy(), out=interrupted, resume=True, profile=fast_profile())
+
+
+def test_a_part_that_is_there_and_not_here_is_named(tmp_path: Path) -> None:
+    sparse = config().with_learner(sparse=TopologyConfig())
+    with pytest.raises(KeyboardInterrupt):
+        run(FixedStrategy(), tmp_path / "run", config=sparse, on_interval=interrupting(1))
+    with pytest.raises(UserError, match=r"with other settings \(learner.sparse"):
+        run_training(
+            config(), FixedStrategy(), out=tmp_path / "run", resume=True, profile=fast_profile()
+        )
 
 
 def test_resume_needs_a_run(tmp_path: Path) -> None:
