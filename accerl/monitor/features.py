@@ -98,7 +98,6 @@ class Features:
 
     raw: Mapping[str, float]
     vector: np.ndarray
-    version: int = FEATURES_VERSION
 
     @classmethod
     def of(cls, raw: Mapping[str, float]) -> Features:
@@ -111,8 +110,5 @@ class Features:
         if not isinstance(other, Features) or self.raw.keys() != other.raw.keys():
             return False
         mine, theirs = list(self.raw.values()), [other.raw[name] for name in self.raw]
-        return (
-            self.version == other.version
-            and np.array_equal(mine, theirs, equal_nan=True)
-            and np.array_equal(self.vector, other.vector)
-        )
+        same = np.array_equal(mine, theirs, equal_nan=True)
+        return same and np.array_equal(self.vector, other.vector)

@@ -81,6 +81,7 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
     seconds = reports[-1].total_seconds if reports else 0.0
     env_steps = reports[-1].total_env_steps if reports else 0
     phases: Counter[str] = Counter()
+    cpu_seconds: Counter[str] = Counter()
     decisions: list[dict[str, Any]] = []
     events = Counter(str(event["role"]) for report in reports for event in report.events)
     takeovers = [
@@ -90,6 +91,7 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
     ]
     for report in reports:
         phases.update(report.phase_seconds)
+        cpu_seconds.update(report.cpu_seconds)
         entry = report.decision.without_shadow.to_json()
         if not decisions or decisions[-1]["decision"] != entry:
             started = report.total_seconds - report.seconds
@@ -118,7 +120,7 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
         "publications_unchanged": sum(report.publications_unchanged for report in reports),
         "publication_bytes": sum(report.publication_bytes for report in reports),
         **_memory(reports),
-        "cpu_seconds": _cpu_seconds(reports),
+        "cpu_seconds": dict(cpu_seconds),
         "monitor_cpu_share": _monitor_share(reports),
     }
 
@@ -194,14 +196,6 @@ def _conditions(reports: Sequence[IntervalReport]) -> list[Mapping[str, Any]]:
             if len(events) > len(most.get(key, ())):
                 most[key] = events
     return [event for events in most.values() for event in events]
-
-
-def _cpu_seconds(reports: Sequence[IntervalReport]) -> dict[str, float]:
-    """Return the processor seconds of each process."""
-    found: Counter[str] = Counter()
-    for report in reports:
-        found.update(report.cpu_seconds)
-    return dict(found)
 
 
 def _monitor_share(reports: Sequence[IntervalReport]) -> float | None:

@@ -22,11 +22,8 @@ from analysis.records.load import (
     load_run,
     load_study,
 )
-from analysis.records.read import read_record
 from analysis.report.blocks import Section
 from analysis.report.runs import run_sections
-from analysis.report.studies.ablations import ABLATIONS, ablation_sections
-from analysis.report.studies.bits import BITS, bits_sections
 from analysis.report.studies.comparison import comparison_sections
 from analysis.report.studies.room import room_sections
 from analysis.report.study import study_sections
@@ -44,7 +41,7 @@ def write_study_report(study_dir: Path, html_path: Path) -> Path:
         UserError: the study is missing or damaged, or the file cannot be written.
     """
     study, _, sections = study_report(study_dir)
-    return _write(html_path, sections, title=study.name, kicker="AcceRL study report", lead="")
+    return write_page(sections, html_path, study.name)
 
 
 def study_report(study_dir: Path) -> tuple[StudyRecord, Mapping[str, Any], list[Section]]:
@@ -64,28 +61,16 @@ def write_room_report(folder: Path, html_path: Path) -> Path:
     Raises:
         UserError: the records are missing or damaged, or the file cannot be written.
     """
-    sections = room_sections(*load_room(folder), load_events(folder))
-    return _write(html_path, sections, title="Room", kicker="AcceRL study report", lead="")
+    return write_page(room_sections(*load_room(folder), load_events(folder)), html_path, "Room")
 
 
-def write_bits_report(folder: Path, html_path: Path) -> Path:
-    """Write the page of a study of bits from its bits.json.
-
-    Raises:
-        UserError: it is missing or damaged, or the file cannot be written.
-    """
-    sections = bits_sections(read_record(folder / BITS))
-    return _write(html_path, sections, title="Bits", kicker="AcceRL study report", lead="")
-
-
-def write_ablations_report(folder: Path, html_path: Path) -> Path:
-    """Write the page of a study of ablations from its ablations.json.
+def write_page(sections: Sequence[Section], html_path: Path, title: str) -> Path:
+    """Write the page of a study of which all is known.
 
     Raises:
-        UserError: it is missing or damaged, or the file cannot be written.
+        UserError: the file cannot be written.
     """
-    sections = ablation_sections(read_record(folder / ABLATIONS))
-    return _write(html_path, sections, title="Ablations", kicker="AcceRL study report", lead="")
+    return _write(html_path, sections, title=title, kicker="AcceRL study report", lead="")
 
 
 def write_comparison_report(folder: Path, html_path: Path) -> Path:

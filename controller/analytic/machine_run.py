@@ -250,7 +250,7 @@ class MachineRun:
         if until > self._seconds:
             if self._acting:
                 known = self._student_kl
-                pace = self._machine.of(self._acting, waiting, moment, self._shadow, known)
+                pace = self._machine.of(self._acting, waiting, moment, known, self._shadow)
                 self._act(pace, until - self._seconds, luck, sums)
             else:
                 sums.phases["wait"] += until - self._seconds

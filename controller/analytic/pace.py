@@ -89,8 +89,8 @@ class MachinePace:
         mix: Mix,
         waiting: tuple[CompressionSpec, ...],
         moment: Moment,
+        kl_nats: Callable[[CompressionSpec], float],
         shadow: CompressionSpec | None = None,
-        kl_nats: Callable[[CompressionSpec], float] | None = None,
     ) -> Pace:
         """Return the pace with which a mix acts.
 
@@ -98,19 +98,16 @@ class MachinePace:
             mix: what acts.
             waiting: what is distilled beside it until it may act.
             moment: the machine as it is.
+            kl_nats: says how far from the learner the network is that a spec distils.
             shadow: what is compared, and distilled if need be, without acting.
-            kl_nats: says how far from the learner the network is that a spec distils; None: as is
-                usual.
 
         Raises:
             UserError: the profile has no times for a spec.
         """
         shadow = shadow if shadow and shadow.student_key else None
-        known: Distances = ()
-        if kl_nats is not None:
-            beside = () if shadow is None else (shadow,)
-            keys = _keys(mix, (*waiting, *beside)).values()
-            known = tuple((spec, self._rounded(kl_nats(spec))) for spec in keys)
+        beside = () if shadow is None else (shadow,)
+        keys = _keys(mix, (*waiting, *beside)).values()
+        known = tuple((spec, self._rounded(kl_nats(spec))) for spec in keys)
         key = mix, waiting, moment, shadow, known
         if key not in self._known:
             self._known[key] = self._work_out(*key)

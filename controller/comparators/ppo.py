@@ -64,16 +64,7 @@ class PPOStrategy:
         """Nothing to forget."""
 
     def decide(self, features: Features) -> Decision:
-        """Return what to act with during the next interval.
-
-        Raises:
-            UserError: the features are of another version than it was trained on.
-        """
-        if features.version != FEATURES_VERSION:
-            raise UserError(
-                f"{self.name}: it reads features of version {FEATURES_VERSION}, got version "
-                f"{features.version}"
-            )
+        """Return what to act with during the next interval."""
         values = features.vector.astype(np.float32)
         for place, (weight, bias) in enumerate(self.layers):
             values = weight @ (np.tanh(values) if place else values) + bias

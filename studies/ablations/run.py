@@ -145,14 +145,14 @@ def _run(study: Study, asked: Asked) -> Runs:
 def _show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
     from analysis.figures.export import write_pngs
     from analysis.figures.studies.ablations import ablation_figures  # brings Altair
-    from analysis.render.html import write_ablations_report
+    from analysis.render.html import write_page
     from analysis.render.terminal import rich_table
-    from analysis.report.studies.ablations import parts_table
+    from analysis.report.studies.ablations import ablation_sections, parts_table
 
     write_json(out / RESULT, result)
     console.print(rich_table(parts_table(result["parts"])))
     pictures = write_pngs(ablation_figures(result), out)
-    page = write_ablations_report(out, out / "ablations.html")
+    page = write_page(ablation_sections(result), out / "ablations.html", "Ablations")
     for path in (out / RESULT, page, *pictures):
         say(f"wrote {path}")
     return result

@@ -148,7 +148,8 @@ def _write(
 def _show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
     from analysis.figures.export import write_pngs
     from analysis.figures.studies.bits import bits_figures  # brings Altair, which no job needs
-    from analysis.render.html import write_bits_report
+    from analysis.render.html import write_page
+    from analysis.report.studies.bits import bits_sections
 
     for game in result["games"]:
         console.print(game_table(game))
@@ -159,6 +160,7 @@ def _show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
             f"{check['between_kl_nats']:.3g} between the two"
         )
     pictures = write_pngs(bits_figures(result), out)
-    for path in (out / RESULT, write_bits_report(out, out / "bits.html"), *pictures):
+    page = write_page(bits_sections(result), out / "bits.html", "Bits")
+    for path in (out / RESULT, page, *pictures):
         say(f"wrote {path}")
     return result

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from accerl.compress.distillation.effort import usual_kl_nats
 from accerl.config import RunConfig
 from accerl.presets import load_preset
 from accerl.runtime.conditions import CO_TENANT, Condition, Conditions, Moment
@@ -46,7 +47,7 @@ def both(
             waiting is used up in as many.
     """
     latency = sample_machine(*machine)
-    pace = MachinePace(latency, config).of(((spec, 1.0),), (), Moment())
+    pace = MachinePace(latency, config).of(((spec, 1.0),), (), Moment(), usual_kl_nats)
     interval = updates * pace.update_seconds
     settled = pace.delay_seconds + 2.0 * pace.fill_seconds + interval
     taken = Condition(

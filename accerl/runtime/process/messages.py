@@ -108,13 +108,6 @@ class Distilled(Message):
     seconds: float
     cpu_seconds: float
 
-    def __add__(self, other: Distilled) -> Distilled:
-        return Distilled(
-            self.updates + other.updates,
-            self.seconds + other.seconds,
-            self.cpu_seconds + other.cpu_seconds,
-        )
-
 
 @dataclass(frozen=True)
 class Publish(JsonFields, Message):

@@ -36,6 +36,8 @@ def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
             controller_training.train_tier0(tmp_path / "bundle", **{**SMALL, "iterations": 1})
     with pytest.raises(UserError, match=r"\.bundle\.training: .*other settings \(instances\)"):
         controller_training.train_tier0(tmp_path / "bundle", **{**SMALL, "instances": 2})
+    with pytest.raises(UserError, match="1 iterations were trained already, more than 0"):
+        controller_training.train_tier0(tmp_path / "bundle", **{**SMALL, "iterations": 0})
     with monkeypatch.context() as patched:
         played, play_all = [], training.ratios_on
         patched.setattr(training, "ratios_on", lambda *a: [played.append(1), play_all(*a)][1])

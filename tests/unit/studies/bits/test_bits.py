@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from accerl.errors import UserError
+from accerl.runtime.latency.profiles import load_profile
 from analysis.figures.studies.bits import bits_figures
-from analysis.render.html import write_bits_report
+from analysis.render.html import write_page
+from analysis.report.studies.bits import bits_sections
 from studies.bits import run as bits_run
 from studies.bits.job import BOTH, ENGINE, HOW, TUNED, WEIGHTS, BitsRows
 from studies.bits.plan import BITS, BUDGETS, FLOAT32
@@ -128,12 +130,11 @@ def test_what_is_known_is_drawn_and_explained(tmp_path: Path) -> None:
     (figure,) = bits_figures(result)
     assert {entry["how"] for entry in figure.table} == {*HOW, ENGINE}
     assert "100 steps of Adam" in figure.caption
-    (tmp_path / "bits.json").write_text(json.dumps(result))
-    page = write_bits_report(tmp_path, tmp_path / "bits.html").read_text()
+    page = write_page(bits_sections(result), tmp_path / "bits.html", "Bits").read_text()
     assert "<svg" in page
     assert "Bits that are enough" in page
-    (tmp_path / "bits.json").write_text(json.dumps({**result, "games": []}))
-    assert "No policy has played yet." in write_bits_report(tmp_path, tmp_path / "b").read_text()
+    page = write_page(bits_sections({**result, "games": []}), tmp_path / "b", "Bits").read_text()
+    assert "No policy has played yet." in page
 
 
 @pytest.mark.parametrize(
@@ -152,6 +153,16 @@ def test_mistakes_cost_a_line_and_leave_nothing(
     with pytest.raises(UserError, match=words):
         run_bits(out, StudyOptions(**{"budget": "tiny", **options}))
     assert not out.exists()
+
+
+def test_a_profile_without_times_leaves_nothing(tmp_path: Path) -> None:
+    profile = load_profile("two-core").to_json()
+    profile["specs"] = [row for row in profile["specs"] if row["spec"]["student"] != "original"]
+    (tmp_path / "few.json").write_text(json.dumps(profile))
+    given = StudyOptions(budget="tiny", profile=str(tmp_path / "few.json"))
+    with pytest.raises(UserError, match="has no times for 'original fp32'"):
+        run_bits(tmp_path / "out", given)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_full_disk_and_a_folder_of_another_plan_are_refused(

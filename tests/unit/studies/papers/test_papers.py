@@ -234,6 +234,7 @@ def _encoding(spec: Any, channel: str) -> dict[str, Any]:
         ({"seed": -1}, "--seed must lie between"),
         ({"storage": "x"}, "leave --storage out"),
         ({"profile": "two-cor"}, "did you mean 'two-core'"),
+        ({"saved_only": True}, "no study was begun in"),
     ],
 )
 def test_mistakes_cost_a_line_and_leave_nothing(
