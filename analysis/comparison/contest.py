@@ -9,12 +9,10 @@ that the plan names.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from accerl.records import write_json
 from analysis.comparison import curves, stats
 from analysis.comparison.bars import find_bars, find_instances, weak_rules
 from analysis.comparison.contrasts import (
@@ -29,7 +27,7 @@ from analysis.comparison.goal import find_goal
 from analysis.comparison.machine_gap import machine_gap
 from analysis.comparison.verdict import verdict_sentences
 from analysis.comparison.worth import break_even, gap_missing, gap_rows
-from analysis.records.load import RunRecord, StudyRecord, load_study
+from analysis.records.load import RunRecord, StudyRecord
 from analysis.records.plan import Game
 
 CONTEST = "contest.json"
@@ -155,10 +153,3 @@ def build_contest(study: StudyRecord) -> dict[str, Any]:
     contest["weak_rules"] = weak_rules(study, contest)
     contest["verdict"] = verdict_sentences(study, contest)
     return contest
-
-
-def write_contest(study_dir: Path) -> Path:
-    """Compute the contest of a study directory and write its contest.json."""
-    path = Path(study_dir) / CONTEST
-    write_json(path, build_contest(load_study(Path(study_dir))))
-    return path

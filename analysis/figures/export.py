@@ -20,23 +20,22 @@ from analysis.figures.studies.room import room_figures
 from analysis.figures.theme import Figure, render_png
 from analysis.records.comparison import load_comparison
 from analysis.records.load import StudyRecord, load_events, load_room, load_run
-from analysis.render.html import label_runs, study_report
-from analysis.report.study import study_figures
+from analysis.render.html import label_runs
+from analysis.report.study import StudyReport
 
 
-def write_figures(study_dir: Path, out: Path) -> list[Path]:
+def write_figures(report: StudyReport, out: Path) -> list[Path]:
     """Write every figure of a study's report: NAME.png and its data, NAME.csv; return the paths.
 
     Beside them contest.json is written again without its rows, small enough for a repository, and
     with what the study says of its strategies, its candidates and its instances.
 
     Raises:
-        UserError: the study is missing or damaged, or `out` cannot be written.
+        UserError: `out` cannot be written.
     """
-    study, contest, sections = study_report(study_dir)
     make_out_dir(out)
-    write_json(out / CONTEST, contest_summary(study, contest))
-    found = {figure.name: figure for figure in study_figures(sections)}
+    write_json(out / CONTEST, contest_summary(report.study, report.contest))
+    found = {figure.name: figure for figure in report.figures}
     pictures = write_pngs(found.values(), out)
     return [out / CONTEST, *pictures, *(write_csv(figure, out) for figure in found.values())]
 

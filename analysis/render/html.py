@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import make_out_dir, plain, write_bytes
-from analysis.comparison.contest import build_contest
+from accerl.records import make_out_dir, write_bytes
 from analysis.figures.theme import render_svg
 from analysis.records.comparison import COMPARISON, load_comparison
 from analysis.records.load import (
     RunRecord,
-    StudyRecord,
     is_room,
     is_study,
     load_events,
     load_room,
     load_run,
-    load_study,
 )
 from analysis.report.blocks import Section
 from analysis.report.runs import run_sections
 from analysis.report.studies.comparison import comparison_sections
 from analysis.report.studies.room import room_sections
-from analysis.report.study import study_sections
+from analysis.report.study import StudyReport
 from analysis.report.table import figure_table
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -34,25 +30,13 @@ ROWS_SHOWN = 200
 """of the data behind a figure; `accerl report --figures` writes all of it"""
 
 
-def write_study_report(study_dir: Path, html_path: Path) -> Path:
-    """Write the report of a study from its records.
+def write_study_report(report: StudyReport, html_path: Path) -> Path:
+    """Write the report of a study.
 
     Raises:
-        UserError: the study is missing or damaged, or the file cannot be written.
+        UserError: the file cannot be written.
     """
-    study, _, sections = study_report(study_dir)
-    return write_page(sections, html_path, study.name)
-
-
-def study_report(study_dir: Path) -> tuple[StudyRecord, Mapping[str, Any], list[Section]]:
-    """Return a study, its contest, which is worked out anew from its records, and its sections.
-
-    Raises:
-        UserError: the study is missing or damaged.
-    """
-    study = load_study(Path(study_dir))
-    contest = plain(build_contest(study))
-    return study, contest, study_sections(study, contest)
+    return write_page(report.sections, html_path, report.study.name)
 
 
 def write_room_report(folder: Path, html_path: Path) -> Path:
@@ -97,7 +81,7 @@ def is_comparison(path: Path) -> bool:
 def write_runs_report(
     run_dirs: Sequence[Path], html_path: Path, levels: Sequence[float] | None = None
 ) -> Path:
-    """Write a report of single runs side by side; a lone study's folder gets its own report.
+    """Write a report of single runs side by side; what they were run for gets its own, alone.
 
     `levels` are the scores whose first reaching is tabled; None chooses some.
 
@@ -108,7 +92,7 @@ def write_runs_report(
     if not paths:
         raise UserError("no run directory given; name at least one folder that a run wrote")
     for holds, write in (
-        (is_study, write_study_report),
+        (is_study, lambda folder, page: write_study_report(StudyReport.of(folder), page)),
         (is_room, write_room_report),
         (is_comparison, write_comparison_report),
     ):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from rich.console import Console
 from rich.markup import escape
 
-from analysis.comparison.contest import CONTEST, PRIMARY, build_contest
-from analysis.records.load import load_study
+from analysis.comparison.contest import CONTEST, PRIMARY
 from analysis.render.fitting import FittingTable
 from analysis.report.contrasts import contrast_table, level_table
+from analysis.report.study import StudyReport
 from analysis.report.table import Table
 
 FILES = {
@@ -21,15 +19,9 @@ FILES = {
 }
 
 
-def print_summary(study_dir: Path, console: Console) -> None:
-    """Print the contest table, the verdict and the files of a study directory.
-
-    Raises:
-        UserError: the study is missing or damaged.
-    """
-    study_dir = Path(study_dir)
-    study = load_study(study_dir)
-    contest = build_contest(study)
+def print_summary(report: StudyReport, console: Console) -> None:
+    """Print the contest table, the verdict and the files of a study."""
+    study, contest = report.study, report.contest
     for table in (level_table(study, contest), contrast_table(study, contest, PRIMARY)):
         if table.rows:
             console.print(rich_table(table))
@@ -42,8 +34,8 @@ def print_summary(study_dir: Path, console: Console) -> None:
         console.print(f"[yellow]  {escape(warning)}[/yellow]", highlight=False)
     console.print()
     for name, what in FILES.items():
-        if (study_dir / name).exists():
-            line = f"{escape(str(study_dir / name))}  [dim]{what}[/dim]"
+        if (study.path / name).exists():
+            line = f"{escape(str(study.path / name))}  [dim]{what}[/dim]"
             console.print(line, highlight=False, soft_wrap=True)
 
 

@@ -17,7 +17,7 @@ from accerl.records import json_hash, make_out_dir, write_json
 from analysis.figures.parts import study_colours
 from analysis.figures.theme import Figure
 from analysis.records.load import StudyRecord
-from analysis.render.html import ROWS_SHOWN, study_report
+from analysis.render.html import ROWS_SHOWN
 from analysis.render.wandb_runs import (
     PROJECT,
     REPORT_ROLE,
@@ -30,7 +30,7 @@ from analysis.render.wandb_runs import (
 )
 from analysis.report import blocks
 from analysis.report.answer import study_lead
-from analysis.report.study import study_figures
+from analysis.report.study import StudyReport
 from analysis.report.table import Table, figure_table
 
 if TYPE_CHECKING:
@@ -47,24 +47,25 @@ OWN_PLOTS = (
 )
 
 
-def write_report_spec(study_dir: Path, out_dir: Path, target: str = f"{ENTITY}/{PROJECT}") -> Path:
+def write_report_spec(
+    report: StudyReport, out_dir: Path, target: str = f"{ENTITY}/{PROJECT}"
+) -> Path:
     """Write the report's specification, report.json, beside the offline runs; no network needed.
 
     Args:
-        study_dir: the study's folder.
+        report: of the study.
         out_dir: where `write_offline_runs` has put the runs.
         target: ENTITY/PROJECT that the report will belong to.
 
     Raises:
-        UserError: the study is missing or damaged, or `target` or `out_dir` is no use.
+        UserError: `target` or `out_dir` is no use.
     """
-    study, _, sections = study_report(study_dir)
     path = make_out_dir(runs_folder(Path(out_dir))) / SPEC
-    write_json(path, _spec(_report(study, sections, target)))
+    write_json(path, _spec(_report(report, target)))
     return path
 
 
-def save_report(study_dir: Path, out_dir: Path, target: str) -> tuple[str, list[str]]:
+def save_report(report: StudyReport, out_dir: Path, target: str) -> tuple[str, list[str]]:
     """Save the report at W&B, whose runs must have been synced; return its address.
 
     Also returns a sentence for each reason why W&B refused charts: their tables stand in.
@@ -80,7 +81,6 @@ def save_report(study_dir: Path, out_dir: Path, target: str) -> tuple[str, list[
             f"{out_dir} holds no W&B report to save; write it with --wandb {out_dir} first, then "
             "`wandb sync` its runs"
         )
-    study, _, sections = study_report(study_dir)
     try:
         api = wandb.Api()
     except Exception as error:  # its refusals are bare Exceptions; so they are below
@@ -88,7 +88,7 @@ def save_report(study_dir: Path, out_dir: Path, target: str) -> tuple[str, list[
             f"no usable W&B key ({one_line(error)}); set WANDB_API_KEY or run `wandb login`"
         ) from error
     refused: dict[str, str] = {}
-    for figure in study_figures(sections):
+    for figure in report.figures:
         try:
             api.create_custom_chart(
                 entity=entity,
@@ -100,17 +100,17 @@ def save_report(study_dir: Path, out_dir: Path, target: str) -> tuple[str, list[
             )
         except Exception as error:
             refused[figure.name] = one_line(error)
-    report = _report(study, sections, target, without_chart=refused)
+    document = _report(report, target, without_chart=refused)
     try:
-        report.save()
+        document.save()
     except Exception as error:
         raise UserError(
             f"W&B did not save the report to {target}: {one_line(error)}; check the key and that "
             "the entity exists"
         ) from error
-    write_json(runs_folder(Path(out_dir)) / SPEC, _spec(report))
+    write_json(runs_folder(Path(out_dir)) / SPEC, _spec(document))
     reasons = dict.fromkeys(refused.values())
-    return report.url, [
+    return document.url, [
         f"{', '.join(name for name in refused if refused[name] == why)}: {why}" for why in reasons
     ]
 
@@ -156,17 +156,12 @@ def _bind(value: Any, columns: Collection[str]) -> Any:
     return bound
 
 
-def _report(
-    study: StudyRecord,
-    sections: Sequence[blocks.Section],
-    target: str,
-    without_chart: Collection[str] = (),
-) -> wr.Report:
+def _report(report: StudyReport, target: str, without_chart: Collection[str] = ()) -> wr.Report:
     import wandb_workspaces.reports.v2.interface as wr
 
     entity, project = split_target(target)
-    body: list[Any] = []
-    for part in sections:
+    study, body = report.study, list[Any]()
+    for part in report.sections:
         body += [wr.H2(text=part.title), wr.P(text=part.lead)]
         for block in part.blocks:
             body += _blocks(block, study, entity, without_chart)

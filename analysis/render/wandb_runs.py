@@ -18,12 +18,11 @@ from accerl.errors import UserError
 from accerl.records import json_hash, make_out_dir, read_json, write_json
 from accerl.runtime.run import IntervalReport
 from analysis.comparison import curves
-from analysis.comparison.contest import build_contest
 from analysis.figures.explainer import run_explainers
 from analysis.figures.theme import Figure
-from analysis.records.load import RunRecord, StudyRecord, is_study, load_run, load_study
+from analysis.records.load import RunRecord, StudyRecord, load_run
 from analysis.render.html import label_runs
-from analysis.report.study import study_figures, study_sections
+from analysis.report.study import StudyReport
 
 GRID_POINTS = 60
 STEP = "seconds"
@@ -52,7 +51,7 @@ ID_LENGTH = 16
 """of a run's id, the beginning of a hash"""
 
 
-def write_offline_runs(source: Path | Sequence[Path], out_dir: Path) -> list[Path]:
+def write_offline_runs(source: StudyReport | Sequence[Path], out_dir: Path) -> list[Path]:
     """Write one offline W&B run a strategy of a study, or one a run directory.
 
     Upload them later with ``wandb sync``. A study's run holds means over its test runs on a common
@@ -64,27 +63,26 @@ def write_offline_runs(source: Path | Sequence[Path], out_dir: Path) -> list[Pat
     rows than W&B keeps.
 
     Args:
-        source: a study directory, or run directories.
+        source: the report of a study, or run directories.
         out_dir: where `offline-run-*` (below a folder `wandb`) and W&B's own files go.
 
     Returns:
         the folders of the written runs.
 
     Raises:
-        UserError: a source is missing or damaged, `out_dir` cannot be written, or a study's figure
+        UserError: a run is missing or damaged, `out_dir` cannot be written, or a study's figure
             has more rows than W&B keeps.
     """
-    paths = [source] if isinstance(source, str | Path) else [Path(path) for path in source]
-    if not paths:
+    if not source:
         raise UserError("no run directory given; name at least one folder that a run wrote")
     out_dir = make_out_dir(Path(out_dir)).resolve()
-    sources = [str(Path(path).resolve()) for path in paths]
-    if len(paths) == 1 and is_study(Path(paths[0])):
-        jobs = list(_study_jobs(load_study(Path(paths[0]))))
-        sources *= len(jobs)
+    if isinstance(source, StudyReport):
+        jobs = list(_study_jobs(source))
+        sources = [str(source.study.path.resolve())] * len(jobs)
     else:
-        runs = label_runs([load_run(Path(path)) for path in paths])
+        runs = label_runs([load_run(Path(path)) for path in source])
         jobs = [_run_job(label, run) for label, run in runs.items()]
+        sources = [str(Path(path).resolve()) for path in source]
     for job in jobs:
         for figure in job.get("figures", ()):
             check_size(figure)
@@ -288,8 +286,8 @@ def _identity(study: StudyRecord) -> dict[str, Any]:
     return {"study": study.name, "plan_hash": study.info["plan_hash"]}
 
 
-def _study_jobs(study: StudyRecord) -> Iterator[dict[str, Any]]:
-    contest = build_contest(study)
+def _study_jobs(report: StudyReport) -> Iterator[dict[str, Any]]:
+    study = report.study
     mine = _identity(study)
     for strategy in study.strategies:
         runs = {key[1:]: run for key, run in study.runs.items() if key[0] == strategy.name}
@@ -312,7 +310,7 @@ def _study_jobs(study: StudyRecord) -> Iterator[dict[str, Any]]:
             "tags": [study.tier],
             "rows": _mean_rows(study, runs),
             "step": STUDY_STEP,
-            "summary": _contest_summary(strategy.name, contest),
+            "summary": _contest_summary(strategy.name, report.contest),
         }
     yield {
         "name": f"{study.name}: report",
@@ -320,7 +318,7 @@ def _study_jobs(study: StudyRecord) -> Iterator[dict[str, Any]]:
         "group": study.name,
         "config": {**mine, "role": REPORT_ROLE},
         "tags": [study.tier],
-        "figures": study_figures(study_sections(study, contest)),
+        "figures": report.figures,
     }
 
 

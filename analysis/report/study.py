@@ -6,11 +6,16 @@ records come last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from accerl.records import plain
+from analysis.comparison.contest import build_contest
 from analysis.figures.theme import Figure
-from analysis.records.load import StudyRecord
+from analysis.records.load import StudyRecord, load_study
 from analysis.report.answer import answer
 from analysis.report.blocks import Section
 from analysis.report.contrasts import contrasts
@@ -40,12 +45,35 @@ BUILDERS = (
 )
 
 
+@dataclass(frozen=True)
+class StudyReport:
+    """A study, its contest, which is worked out anew from the records, and what a report shows."""
+
+    study: StudyRecord
+    contest: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, study_dir: Path) -> StudyReport:
+        """Work out what the records of a study's folder say.
+
+        Raises:
+            UserError: the study is missing or damaged.
+        """
+        study = load_study(Path(study_dir))
+        return cls(study, plain(build_contest(study)))
+
+    @cached_property
+    def sections(self) -> list[Section]:
+        """All sections in order."""
+        return study_sections(self.study, self.contest)
+
+    @cached_property
+    def figures(self) -> list[Figure]:
+        """All figures in order."""
+        return [figure for part in self.sections for figure in part.figures]
+
+
 def study_sections(study: StudyRecord, contest: Mapping[str, Any]) -> list[Section]:
     """Return all sections in order; one without data says what would fill it."""
     found = [build(study, contest) for build in BUILDERS]
     return [*found, provenance(study, found)]
-
-
-def study_figures(sections: Sequence[Section]) -> list[Figure]:
-    """Return all figures of a report in order."""
-    return [figure for part in sections for figure in part.figures]

@@ -8,10 +8,9 @@ from typing import Any
 
 import tyro
 
-from accerl.records import plain
-from analysis.comparison.contest import CONTEST, build_contest
-from analysis.records.load import load_study
+from analysis.comparison.contest import CONTEST
 from analysis.render.terminal import print_summary
+from analysis.report.study import StudyReport
 from studies.cli.command import Command, check_positive, save_result
 from studies.controller_training import train_tier0
 from studies.progress import console
@@ -67,6 +66,6 @@ class Eval(Command):
 
     def execute(self) -> dict[str, Any]:
         """Compute the contest and print it."""
-        contest = plain(build_contest(load_study(self.study)))
-        print_summary(self.study, console)
-        return save_result(contest, self.out, CONTEST)
+        found = StudyReport.of(self.study)
+        print_summary(found, console)
+        return save_result(dict(found.contest), self.out, CONTEST)

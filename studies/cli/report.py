@@ -20,9 +20,15 @@ from analysis.figures.export import (
     write_run_figures,
 )
 from analysis.records.load import is_room, is_study, load_run
-from analysis.render.html import is_comparison, label_runs, write_runs_report
+from analysis.render.html import (
+    is_comparison,
+    label_runs,
+    write_runs_report,
+    write_study_report,
+)
 from analysis.render.terminal import rich_table
 from analysis.report.runs import score_tables
+from analysis.report.study import StudyReport
 from studies.cli.command import Command, check_writable
 from studies.progress import console, say
 
@@ -107,26 +113,31 @@ class Report(Command):
             raise UserError(
                 f"{lone_study} is a contest, whose targets are fixed: --scores is for runs"
             )
+        if lone_study is not None:
+            return self._study(StudyReport.of(lone_study), page, wandb)
         runs = list(self.runs)
         html = write_runs_report(runs, page, self.scores)
-        say(f"wrote {html}")
-        if self.figures is not None:
-            for path in (
-                write_run_figures(runs, self.figures)
-                if lone_study is None
-                else write_figures(lone_study, self.figures)
-            ):
-                say(f"wrote {path}")
-        if lone_study is None:
-            labelled = label_runs([load_run(path) for path in runs])
-            for table in score_tables(labelled, self.scores):
-                console.print(rich_table(table))
+        pictures = [] if self.figures is None else write_run_figures(runs, self.figures)
+        for path in (html, *pictures):
+            say(f"wrote {path}")
+        labelled = label_runs([load_run(path) for path in runs])
+        for table in score_tables(labelled, self.scores):
+            console.print(rich_table(table))
+        written: dict[str, Any] = {"html": str(html), "wandb": []}
+        return written if wandb is None else written | _write_wandb(runs, wandb)
+
+    def _study(self, report: StudyReport, page: Path, wandb: Path | None) -> dict[str, Any]:
+        """Write the page of a contest, its figures, and its runs and report for W&B."""
+        html = write_study_report(report, page)
+        pictures = [] if self.figures is None else write_figures(report, self.figures)
+        for path in (html, *pictures):
+            say(f"wrote {path}")
         written: dict[str, Any] = {"html": str(html), "wandb": []}
         if wandb is None:
             return written
-        if lone_study is not None and self.wandb_save is not None:
-            return written | _save_at_wandb(lone_study, wandb, self.wandb_save)
-        return written | _write_wandb(runs, wandb, lone_study)
+        if self.wandb_save is not None:
+            return written | _save_at_wandb(report, wandb, self.wandb_save)
+        return written | _write_wandb(report, wandb)
 
     def _file(self) -> Path:
         if self.html is not None and self.out is not None:
@@ -153,32 +164,32 @@ def _check_page(path: Path) -> None:
         raise UserError(f"{path} is there and no HTML page; give another --html")
 
 
-def _write_wandb(runs: list[Path], wandb: Path, lone_study: Path | None) -> dict[str, Any]:
+def _write_wandb(source: StudyReport | list[Path], wandb: Path) -> dict[str, Any]:
     """Write offline W&B runs, and of a study the report's specification; say what to do next."""
     from analysis.render.wandb_document import write_report_spec
     from analysis.render.wandb_runs import write_offline_runs
 
-    folders = write_offline_runs(lone_study or runs, wandb)
+    folders = write_offline_runs(source, wandb)
     for folder in folders:
         say(f"wrote {folder}")
     written: dict[str, Any] = {"wandb": [str(folder) for folder in folders]}
     say(f"upload: wandb sync -e ENTITY -p PROJECT {quote(str(folders[0].parent))}/offline-run-*")
-    if lone_study is not None:
-        spec = write_report_spec(lone_study, wandb)
+    if isinstance(source, StudyReport):
+        spec = write_report_spec(source, wandb)
         say(f"wrote {spec}")
         say(
-            f"then save the report: accerl report {quote(str(lone_study))} --html FILE "
+            f"then save the report: accerl report {quote(str(source.study.path))} --html FILE "
             f"--wandb {quote(str(wandb))} --wandb-save ENTITY/PROJECT"
         )
         written["wandb_report"] = str(spec)
     return written
 
 
-def _save_at_wandb(study: Path, wandb: Path, target: str) -> dict[str, Any]:
+def _save_at_wandb(report: StudyReport, wandb: Path, target: str) -> dict[str, Any]:
     """Save the W&B report of a study whose runs are there; say what W&B would not draw."""
     from analysis.render.wandb_document import save_report
 
-    url, refused = save_report(study, wandb, target)
+    url, refused = save_report(report, wandb, target)
     for sentence in refused:
         say(f"W&B refused a chart, its table stands in: {sentence}")
     say(f"saved {url}")

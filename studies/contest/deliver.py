@@ -266,16 +266,18 @@ def replay(out: Path, seconds: float, seed: int, times: LatencyProfile | None) -
 
 def report(out: Path, stream: Console) -> Path:
     """Write contest.json, report.html, the W&B runs and the W&B report; print the summary."""
-    from analysis.comparison.contest import write_contest
+    from analysis.comparison.contest import CONTEST
     from analysis.render.html import write_study_report
     from analysis.render.terminal import print_summary
     from analysis.render.wandb_document import write_report_spec
     from analysis.render.wandb_runs import write_offline_runs
+    from analysis.report.study import StudyReport
 
-    write_contest(out)
-    html = write_study_report(out, out / "report.html")
+    found = StudyReport.of(out)
+    write_json(out / CONTEST, found.contest)
+    html = write_study_report(found, out / "report.html")
     shutil.rmtree(out / "wandb", ignore_errors=True)  # of an earlier call: runs would pile up
-    write_offline_runs(out, out / "wandb")
-    write_report_spec(out, out / "wandb")
-    print_summary(out, stream)
+    write_offline_runs(found, out / "wandb")
+    write_report_spec(found, out / "wandb")
+    print_summary(found, stream)
     return html

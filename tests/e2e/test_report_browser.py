@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from analysis.render.html import write_study_report
+from analysis.report.study import StudyReport
 from tests.fixtures.reports.browser import page_address
 from tests.fixtures.reports.sections import SECTIONS
 from tests.fixtures.studies.synthetic_contest import write_contest_study
@@ -56,7 +57,7 @@ CONTRAST = """element => {
 @pytest.fixture(scope="module")
 def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_contest_study(tmp_path_factory.mktemp("contest"), seeds=(100, 101))
-    return write_study_report(folder, folder / "report.html")
+    return write_study_report(StudyReport.of(folder), folder / "report.html")
 
 
 @pytest.fixture
@@ -154,7 +155,7 @@ def test_a_study_without_the_optional_files_is_whole_too(
     browser: Browser, tmp_path: Path, console: list[str]
 ) -> None:
     folder = write_study(tmp_path, strategies=("fp32", "learned"), seeds=(100, 101))
-    report = write_study_report(folder, folder / "report.html")
+    report = write_study_report(StudyReport.of(folder), folder / "report.html")
     page = open_page(browser, report, console, 390, "dark")
     for id in SECTIONS:
         expect(page.locator(f"#{id} h2")).to_be_visible()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.comparison.contest import build_contest
 from analysis.figures.costs import acting_costs
 from analysis.figures.parts import study_colours
 from analysis.figures.theme import Figure
@@ -14,7 +13,7 @@ from analysis.render.html import write_study_report
 from analysis.render.wandb_runs import check_size
 from analysis.report.answer import study_lead
 from analysis.report.cost import budget_sentences
-from analysis.report.study import study_figures, study_sections
+from analysis.report.study import StudyReport
 from tests.fixtures.studies.full_contest import MACHINES, OTHERS, PLANNED, write_full_contest
 from tests.fixtures.studies.synthetic_study import FULL, INT8, SMALL
 
@@ -25,15 +24,19 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyRecord:
 
 
 @pytest.fixture(scope="module")
-def figures(study: StudyRecord) -> dict[str, Figure]:
-    found = study_figures(study_sections(study, build_contest(study)))
-    return {figure.name: figure for figure in found}
+def report(study: StudyRecord) -> StudyReport:
+    return StudyReport.of(study.path)
 
 
 @pytest.fixture(scope="module")
-def page(study: StudyRecord, tmp_path_factory: pytest.TempPathFactory) -> str:
+def figures(report: StudyReport) -> dict[str, Figure]:
+    return {figure.name: figure for figure in report.figures}
+
+
+@pytest.fixture(scope="module")
+def page(report: StudyReport, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    return write_study_report(study.path, path).read_text()
+    return write_study_report(report, path).read_text()
 
 
 def part(page: str, first: str, then: str) -> str:

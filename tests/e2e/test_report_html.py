@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from accerl.errors import UserError
+from accerl.records import write_json
 from accerl.spec import Decision
-from analysis.comparison.contest import write_contest
+from analysis.comparison.contest import CONTEST
 from analysis.records.load import load_study
 from analysis.render.html import write_runs_report, write_study_report
 from analysis.report.cost import budget_sentences
+from analysis.report.study import StudyReport
 from tests.fixtures.command_line import accerl
 from tests.fixtures.reports.sections import SECTIONS
 from tests.fixtures.studies.synthetic_study import FULL, make_report, write_run, write_study
@@ -99,13 +101,15 @@ def assert_self_contained(text: str, page: Page) -> None:
 @pytest.fixture(scope="module")
 def study_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_study(tmp_path_factory.mktemp("study"), seeds=(100, 101, 102, 103))
-    write_contest(folder)
+    write_json(folder / CONTEST, StudyReport.of(folder).contest)
     return folder
 
 
 @pytest.fixture(scope="module")
 def text(study_dir: Path) -> str:
-    return write_study_report(study_dir, study_dir / "out" / "report.html").read_text()
+    return write_study_report(
+        StudyReport.of(study_dir), study_dir / "out" / "report.html"
+    ).read_text()
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +222,7 @@ def test_a_bare_study_still_gives_a_whole_report(tmp_path: Path) -> None:
         (path / name).unlink()
     (path / "replay").rename(tmp_path / "gone")
     (path / "bundle").rename(tmp_path / "gone_too")
-    text = write_study_report(path, tmp_path / "r.html").read_text()
+    text = write_study_report(StudyReport.of(path), tmp_path / "r.html").read_text()
     page = Page(text)
     assert_self_contained(text, page)
     assert set(SECTIONS) <= set(page.ids)
@@ -235,7 +239,7 @@ def test_names_from_records_cannot_break_the_page(tmp_path: Path) -> None:
         notes=["<script>alert(1)</script>"],
         name='a "<b>study',
     )
-    text = write_study_report(path, tmp_path / "r.html").read_text()
+    text = write_study_report(StudyReport.of(path), tmp_path / "r.html").read_text()
     assert "<script" not in text
     assert_self_contained(text, Page(text))
 

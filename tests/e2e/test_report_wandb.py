@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from accerl.errors import UserError
-from analysis.comparison.contest import build_contest
 from analysis.figures.theme import Figure
 from analysis.records.load import load_study
 from analysis.render.wandb_runs import MOST_ROWS, check_size, strategy_run_id, write_offline_runs
-from analysis.report.study import study_figures, study_sections
+from analysis.report.study import StudyReport
 from tests.fixtures.studies.synthetic_study import write_study
 
 BLOCK = 32768
@@ -111,7 +110,8 @@ def test_one_silent_offline_run_a_strategy(
         seeds=(100, 101),
     )
     before = {key: value for key, value in os.environ.items() if key.startswith("WANDB_")}
-    folders = write_offline_runs(study_dir, study_dir / "wandb")
+    worked_out = StudyReport.of(study_dir)
+    folders = write_offline_runs(worked_out, study_dir / "wandb")
     assert capfd.readouterr() == ("", "")
     after = {key: value for key, value in os.environ.items() if key.startswith("WANDB_")}
     after.pop("WANDB_SERVICE", None)  # how W&B finds its own process again
@@ -120,12 +120,11 @@ def test_one_silent_offline_run_a_strategy(
     assert {folder.parent for folder in folders} == {study_dir / "wandb"}
     runs = {run["name"]: run for run in map(read_run, folders)}
     assert set(runs) == {"fp32 only", "Learned controller", "quickstart: report"}
-    study = load_study(study_dir)
-    contest = build_contest(study)
+    study, contest = worked_out.study, worked_out.contest
     report = runs["quickstart: report"]
     assert report["config"]["role"] == "report"
     assert {run["config"]["plan_hash"] for run in runs.values()} == {study.info["plan_hash"]}
-    figures = study_figures(study_sections(study, contest))
+    figures = worked_out.figures
     assert set(report["summary"]) >= {f"figures/{figure.name}/_type" for figure in figures}
     for figure in figures:
         (path,) = study_dir.glob(f"wandb/offline-run-*/files/media/table/figures/{figure.name}_*")
@@ -203,9 +202,9 @@ def test_runs_of_another_source_stay(tmp_path: Path) -> None:
     first = write_offline_runs([a, b], out)
     (again,) = write_offline_runs([b], out)
     assert {*out.glob("wandb/offline-run-*")} == {first[0], again}
-    of_study = write_offline_runs(study_dir, out)
+    of_study = write_offline_runs(StudyReport.of(study_dir), out)
     assert {*out.glob("wandb/offline-run-*")} == {first[0], again, *of_study}
-    newer = write_offline_runs(study_dir, out)
+    newer = write_offline_runs(StudyReport.of(study_dir), out)
     ids = [[folder.name.rpartition("-")[2] for folder in each] for each in (of_study, newer)]
     assert ids[0] == ids[1]  # what is uploaded again replaces what was
     assert strategy_run_id(load_study(study_dir), "learned") in ids[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Iterator
@@ -13,15 +12,13 @@ import pytest
 import wandb
 
 from accerl.errors import UserError
-from analysis.comparison.contest import build_contest, write_contest
 from analysis.figures.parts import study_colours
 from analysis.figures.theme import SUBJECT_COLOUR, Figure, render_svg
-from analysis.records.load import load_study
-from analysis.render import html, wandb_document
+from analysis.render import html
 from analysis.render.html import write_study_report
 from analysis.render.wandb_document import chart_name, chart_spec, save_report, write_report_spec
 from analysis.render.wandb_runs import strategy_run_id
-from analysis.report.study import study_figures, study_sections
+from analysis.report.study import StudyReport
 from tests.fixtures.command_line import accerl
 from tests.fixtures.reports.wandb_server import WandbServer, wandb_server
 from tests.fixtures.studies.synthetic_contest import write_contest_study
@@ -29,12 +26,9 @@ from tests.fixtures.studies.synthetic_study import write_study
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _worked_out_once() -> Iterator[None]:
-    """What a study says is worked out once, and pages are not drawn: others look at them."""
+def _undrawn() -> Iterator[None]:
+    """Pages are not drawn: others look at them."""
     with pytest.MonkeyPatch.context() as patch:
-        once = functools.cache(html.study_report)
-        patch.setattr(html, "study_report", once)
-        patch.setattr(wandb_document, "study_report", once)
         patch.setattr(html, "render_svg", lambda figure: "")
         yield
 
@@ -42,19 +36,22 @@ def _worked_out_once() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def study_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_contest_study(tmp_path_factory.mktemp("contest"), seeds=(100, 101))
-    write_contest(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def figures(study_dir: Path) -> list[Figure]:
-    study = load_study(study_dir)
-    return study_figures(study_sections(study, build_contest(study)))
+def report(study_dir: Path) -> StudyReport:
+    return StudyReport.of(study_dir)
 
 
 @pytest.fixture(scope="module")
-def blocks(study_dir: Path) -> list[dict[str, Any]]:
-    path = write_report_spec(study_dir, study_dir)
+def figures(report: StudyReport) -> list[Figure]:
+    return report.figures
+
+
+@pytest.fixture(scope="module")
+def blocks(report: StudyReport, study_dir: Path) -> list[dict[str, Any]]:
+    path = write_report_spec(report, study_dir)
     assert path == study_dir / "wandb" / "report.json"
     return json.loads(path.read_text())["blocks"]
 
@@ -101,9 +98,9 @@ def markdown(blocks: list[dict[str, Any]]) -> str:
 
 
 def test_sections_are_those_of_the_html(
-    study_dir: Path, blocks: list[dict[str, Any]], tmp_path: Path
+    report: StudyReport, blocks: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    text = write_study_report(study_dir, tmp_path / "report.html").read_text()
+    text = write_study_report(report, tmp_path / "report.html").read_text()
     ids = re.findall(r'<section id="([^"]+)"', text)
     assert [title.lower().replace(" ", "-") for title in headings(blocks, 2)] == ids
     assert len(ids) == 13
@@ -122,9 +119,9 @@ def test_every_figure_is_a_chart_over_its_own_table(
 
 
 def test_run_sets_hold_no_runs_of_another_plan(
-    study_dir: Path, blocks: list[dict[str, Any]]
+    report: StudyReport, blocks: list[dict[str, Any]]
 ) -> None:
-    plan = load_study(study_dir).info["plan_hash"]
+    plan = report.study.info["plan_hash"]
     asked = [
         {item["key"]["name"]: item["value"] for item in runs["filters"]["filters"]}
         for block in flat(blocks)
@@ -136,9 +133,9 @@ def test_run_sets_hold_no_runs_of_another_plan(
 
 
 def test_own_plots_say_what_they_are_and_are_coloured_as_the_figures(
-    study_dir: Path, blocks: list[dict[str, Any]]
+    report: StudyReport, blocks: list[dict[str, Any]]
 ) -> None:
-    study = load_study(study_dir)
+    study = report.study
     ((place, colours),) = [
         (index, block["metadata"]["customRunColors"])
         for index, block in enumerate(blocks)
@@ -171,9 +168,9 @@ def test_a_chart_bound_to_its_table_is_the_figure(figures: list[Figure]) -> None
 
 
 def test_tables_hold_the_numbers_of_the_contest(
-    study_dir: Path, blocks: list[dict[str, Any]]
+    report: StudyReport, blocks: list[dict[str, Any]]
 ) -> None:
-    contest = json.loads((study_dir / "contest.json").read_text())
+    contest = report.contest
     text = markdown(blocks)
     assert f"**{contest['verdict'][0]}**" in text
     planned = [
@@ -193,14 +190,18 @@ def test_names_cannot_break_a_table(tmp_path: Path) -> None:
     info = json.loads((folder / "study.json").read_text())
     info["strategies"][0]["label"] = "a | b\nc"
     (folder / "study.json").write_text(json.dumps(info))
-    spec = json.loads(write_report_spec(folder, folder).read_text())
+    spec = json.loads(write_report_spec(StudyReport.of(folder), folder).read_text())
     assert "| a \\| b c |" in markdown(spec["blocks"])
 
 
 def test_saving_makes_charts_project_and_report(
-    server: WandbServer, study_dir: Path, figures: list[Figure], blocks: list[dict[str, Any]]
+    server: WandbServer,
+    report: StudyReport,
+    study_dir: Path,
+    figures: list[Figure],
+    blocks: list[dict[str, Any]],
 ) -> None:
-    url, refused = save_report(study_dir, study_dir, "team/outer")
+    url, refused = save_report(report, study_dir, "team/outer")
     assert refused == []
     assert url.startswith(f"{server.url}/team/outer/reports/")
     made = server.of("CreateCustomChart")
@@ -216,10 +217,14 @@ def test_saving_makes_charts_project_and_report(
 
 
 def test_a_refused_chart_is_told_and_its_table_stands_in(
-    server: WandbServer, study_dir: Path, figures: list[Figure], blocks: list[dict[str, Any]]
+    server: WandbServer,
+    report: StudyReport,
+    study_dir: Path,
+    figures: list[Figure],
+    blocks: list[dict[str, Any]],
 ) -> None:
     server.refuses["CreateCustomChart"] = "no charts on this plan"
-    _, refused = save_report(study_dir, study_dir, "team/outer")
+    _, refused = save_report(report, study_dir, "team/outer")
     (sentence,) = refused
     assert sentence.startswith("learning-curves, learning-curves-env-steps, ")
     (view,) = server.of("upsertView")
@@ -232,39 +237,42 @@ def test_a_refused_chart_is_told_and_its_table_stands_in(
 
 
 def test_a_server_that_refuses_is_one_clear_line(
-    server: WandbServer, study_dir: Path, blocks: list[dict[str, Any]]
+    server: WandbServer, report: StudyReport, study_dir: Path, blocks: list[dict[str, Any]]
 ) -> None:
     server.refuses["upsertView"] = "permission denied"
     with pytest.raises(UserError, match=r"did not save the report to team/outer: .*denied") as told:
-        save_report(study_dir, study_dir, "team/outer")
+        save_report(report, study_dir, "team/outer")
     assert "\n" not in str(told.value)
 
 
 def test_without_a_key_nothing_is_asked(
     server: WandbServer,
+    report: StudyReport,
     study_dir: Path,
     blocks: list[dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("WANDB_API_KEY")
     with pytest.raises(UserError, match=r"no usable W&B key .* run `wandb login`"):
-        save_report(study_dir, study_dir, "team/outer")
+        save_report(report, study_dir, "team/outer")
     assert server.asked == []
 
 
 def test_a_key_that_the_server_does_not_know(
-    server: WandbServer, study_dir: Path, blocks: list[dict[str, Any]]
+    server: WandbServer, report: StudyReport, study_dir: Path, blocks: list[dict[str, Any]]
 ) -> None:
     server.refuses["Viewer"] = "who are you"
     with pytest.raises(UserError, match="no usable W&B key"):
-        save_report(study_dir, study_dir, "team/outer")
+        save_report(report, study_dir, "team/outer")
     assert server.of("upsertView") == []
 
 
 @pytest.mark.parametrize("target", ["team", "/outer", "team/", "team/outer/more"])
-def test_a_target_without_entity_and_project(study_dir: Path, target: str) -> None:
+def test_a_target_without_entity_and_project(
+    report: StudyReport, study_dir: Path, target: str
+) -> None:
     with pytest.raises(UserError, match="give ENTITY/PROJECT"):
-        save_report(study_dir, study_dir, target)
+        save_report(report, study_dir, target)
 
 
 def test_mistakes_on_the_command_line(

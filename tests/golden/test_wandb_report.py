@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.render.wandb_document import write_report_spec
+from analysis.report.study import StudyReport
 from tests.fixtures.studies.synthetic_contest import write_contest_study
 
 GOLDEN = Path(__file__).with_name("wandb_report.json")
@@ -35,7 +36,7 @@ def lines_of(spec: dict[str, Any]) -> list[str]:
 
 def test_the_report_is_the_one_that_was_kept(tmp_path: Path) -> None:
     folder = write_contest_study(tmp_path, seeds=(100, 101))
-    found = lines_of(json.loads(write_report_spec(folder, folder).read_text()))
+    found = lines_of(json.loads(write_report_spec(StudyReport.of(folder), folder).read_text()))
     if os.environ.get(RENEW):
         GOLDEN.write_text("[\n" + ",\n".join(found) + "\n]\n")
     assert GOLDEN.stat().st_size < MOST_BYTES

@@ -32,7 +32,7 @@ from analysis.records.load import StudyRecord, load_run, load_study
 from analysis.render.html import TEMPLATES
 from analysis.report import table
 from analysis.report.machines import profile_tables
-from analysis.report.study import study_figures, study_sections
+from analysis.report.study import StudyReport
 from tests.fixtures.studies.synthetic_contest import write_contest_study
 from tests.fixtures.studies.synthetic_study import (
     FULL,
@@ -96,7 +96,7 @@ def test_every_figure_of_a_study_renders_without_links_or_scripts(
 ) -> None:
     made = {}
     for each in (study, contest_study):
-        found = study_figures(study_sections(each, build_contest(each)))
+        found = StudyReport(each, build_contest(each)).figures
         assert len({figure.name for figure in found}) == len(found)
         made |= {figure.name: figure for figure in found}
     assert set(made) == FIGURES
@@ -111,7 +111,7 @@ def test_every_figure_of_a_study_renders_without_links_or_scripts(
 
 
 def test_figures_say_instances_and_mark_the_trained_ones(contest_study: StudyRecord) -> None:
-    found = study_figures(study_sections(contest_study, build_contest(contest_study)))
+    found = StudyReport(contest_study, build_contest(contest_study)).figures
     known = {figure.name: figure for figure in found}
     figure = known["by-instance-kl_max"]
     assert figure.title == f"Instance by instance against {contest_study.labels['kl_max']}"
