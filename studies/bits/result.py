@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from analysis.comparison.stats import finite_or_none
 from studies.bits.job import BOTH, ENGINE, HOW, TUNED, BitsRows
 from studies.bits.plan import BITS, FLOAT32, BitsBudget
 from studies.learning.interval import mean_interval
-from studies.papers.verdict import FAILS, HOLDS, OPEN, Verdict
+from studies.papers.verdict import Verdict, outcome_of
 from studies.progress import numbers_table
 
 SHORT = ("weights", "both", "tuned")
@@ -157,19 +158,13 @@ def _verdict(
     at_most: float = math.inf,
 ) -> dict[str, Any]:
     estimate, low, high = mean_interval(values)
-    is_known = len(values) > 1
-    outcome = OPEN
-    if low >= at_least and high <= at_most:
-        outcome = HOLDS
-    elif high < at_least or low > at_most:
-        outcome = FAILS
     return Verdict(
         claim=claim,
-        outcome=outcome,
+        outcome=outcome_of(low, high, at_least=at_least, at_most=at_most),
         what=what,
         estimate=estimate if values else None,
-        low=low if is_known else None,
-        high=high if is_known else None,
+        low=finite_or_none(low),
+        high=finite_or_none(high),
         runs=len(values),
         over="games",
     ).to_json()

@@ -54,6 +54,15 @@ class Verdict:
         return asdict(self)
 
 
+def outcome_of(
+    low: float, high: float, *, at_least: float = -math.inf, at_most: float = math.inf
+) -> str:
+    """Return what became of a claim that a number lies within bounds, by the number's interval."""
+    if low >= at_least and high <= at_most:
+        return HOLDS
+    return FAILS if high < at_least or low > at_most else OPEN
+
+
 def end_score(curve: LearningCurve, env_steps: float = math.inf) -> float | None:
     """Return the mean of the scores in the last `LAST_SHARE` of a run, up to so many env steps.
 
@@ -130,10 +139,11 @@ class SecondsAtMost:
                     fresh.setdefault(panel.game, []).append(pair)
         found = Ratios.of([pair for pairs in by_game.values() for pair in pairs])
         estimate, low, high, over = _interval(by_game)
-        outcome = _compared(low, high, math.log(self.at_most))
+        outcome = outcome_of(low, high, at_most=math.log(self.at_most))
         if outcome == FAILS and seen:
             _, least, most, _ = _interval(fresh)
-            outcome = FAILS if _compared(least, most, math.log(self.at_most)) == FAILS else OPEN
+            also = outcome_of(least, most, at_most=math.log(self.at_most))
+            outcome = FAILS if also == FAILS else OPEN
         missed = found.own_missed if outcome == HOLDS else found.base_missed
         if missed or found.left_out:  # what was not measured has nothing to do with what came out
             outcome = OPEN
@@ -217,10 +227,7 @@ class EndsWithin:
                 gap = (ends[1] - ends[0]) / (max(known) - known[0])
                 by_game.setdefault(panel.game, []).append(gap)
         estimate, low, high, over = mean_over_games([*by_game.values()])
-        if low >= self.at_least and high <= self.at_most:
-            outcome = HOLDS
-        else:
-            outcome = FAILS if high < self.at_least or low > self.at_most else OPEN
+        outcome = outcome_of(low, high, at_least=self.at_least, at_most=self.at_most)
         if left_out:
             outcome = OPEN
         bounds = [
@@ -271,12 +278,6 @@ def curves_of(curves: Curves, machine: str, label: str) -> dict[int, LearningCur
 def _interval(by_game: Mapping[str, Sequence[Pair]]) -> tuple[float, float, float, str]:
     """Return estimate and 95% interval of the log of ratios, and what it is over."""
     return mean_over_games([Ratios.of(pairs).logs for pairs in by_game.values()])
-
-
-def _compared(low: float, high: float, at_most: float) -> str:
-    if high <= at_most:
-        return HOLDS
-    return FAILS if low > at_most else OPEN
 
 
 def _exp(log: float) -> float | None:

@@ -20,7 +20,7 @@ from studies.benchmarks.infer import bench_infer
 from studies.jobs.executor import Job
 from studies.learning.interval import median_interval
 from studies.papers.figure import PaperFigure
-from studies.papers.verdict import FAILS, HOLDS, OPEN, Verdict
+from studies.papers.verdict import Verdict, outcome_of
 
 FIGURE = PaperFigure(
     name="table6",
@@ -168,7 +168,7 @@ def _verdict(claim: str, found: tuple[float, ...], at_least: float, what: str) -
     estimate, low, high = found
     return Verdict(
         claim=claim,
-        outcome=HOLDS if low >= at_least else FAILS if high < at_least else OPEN,
+        outcome=outcome_of(low, high, at_least=at_least),
         what=f"{what}, on the machine that measured it; the median of what is found within repeats",
         estimate=estimate,
         low=finite_or_none(low),
