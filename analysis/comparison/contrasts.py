@@ -70,7 +70,7 @@ def contest_contrasts(
     game and seed on several machines share their dice.
     `same_policy` says that both sides are one network.
     """
-    known = [item.name for item in study.strategies]
+    known = study.names
     if study.subject not in known:
         raise UserError(f"study.json: subject {study.subject!r} is not one of its strategies")
     planned = study.primary_against

@@ -53,7 +53,7 @@ def time_forest(
         "Left of 1 the subject is faster. Point and bar: geometric mean over (instance, seed) "
         "pairs and 95% interval: Student's t times the deviation of a bootstrap over independent "
         "pairs. Small ticks: each instance by itself (exploratory).",
-        ratio_layers(table, title, "other", strategy_colour(study, "other"), step=34),
+        ratio_layers(table, title, "other", strategy_colour(study, "other", study.names), step=34),
         table,
         "-exploratory" if exploratory else "",
     )
@@ -81,7 +81,7 @@ def secondary_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
         x = x.scale(zero=False, padding=14)
         y = rows_axis("other", values_of(rows, "other"), labelFontSize=12)
         margin = [_rule(-0.05, opacity=0.5)] if metric == "final_return" else []
-        intervals = _intervals(x, y, strategy_colour(study, "other"))
+        intervals = _intervals(x, y, strategy_colour(study, "other", study.names))
         panel = alt.layer(_rule(none, strokeDash=[4, 3]), *margin, *intervals)
         panel = panel.transform_filter(only("metric", metric))
         found.append(panel.properties(width=290, height=alt.Step(26)))
@@ -102,7 +102,7 @@ def transfer_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
         for item in contest["transfer"]
     ]
     title = f"Seconds to target: {study.labels[study.subject]} / comparator (log)"
-    colour = strategy_colour(study, "other")
+    colour = strategy_colour(study, "other", study.names)
     chart = ratio_layers(table, title, "group", colour, step=30, order=list(study.groups))
     return make_figure(
         "transfer",

@@ -17,7 +17,6 @@ from analysis.figures.parts import (
     panel_layout,
     panels,
     rows_axis,
-    shown_names,
     strategy_colour,
     strategy_lines,
 )
@@ -32,14 +31,13 @@ WHOLE = "all games"
 
 
 def learning_curves(
-    study: StudyRecord, axis: str, shown: Sequence[str] | None = None, suffix: str = ""
+    study: StudyRecord, axis: str, names: Sequence[str], suffix: str = ""
 ) -> Figure:
     """Learning curves over `axis` ("seconds" or "env_steps"), one panel a game.
 
-    Lines are interquartile means over test seeds, bands reach from quartile to quartile. `shown`
-    names the strategies (default: all); a figure of some has a name of its own, by `suffix`.
+    Lines are interquartile means over test seeds, bands reach from quartile to quartile. A
+    figure of other strategies has a name of its own, by `suffix`.
     """
-    names = shown_names(study, shown)
     table = _curve_rows(study, axis, names)
     over_seconds = axis == "seconds"
     x = alt.X("x:Q").title(f"Seconds ({study.tier} clock)" if over_seconds else "Environment steps")
@@ -96,16 +94,15 @@ def _curve_rows(study: StudyRecord, axis: str, names: Sequence[str]) -> list[dic
 def reach_curves(
     study: StudyRecord,
     contest: Mapping[str, Any],
-    shown: Sequence[str] | None = None,
+    names: Sequence[str],
     suffix: str = "",
 ) -> Figure:
     """Share of runs that had reached the target by each time, all games together.
 
     Kaplan and Meier's estimate: a run that ended without the target was censored there. Games have
-    horizons of their own, so that their common axis is the share of the horizon. `shown` names the
-    strategies (default: all); a figure of some has a name of its own, by `suffix`.
+    horizons of their own, so that their common axis is the share of the horizon. A figure of other
+    strategies has a name of its own, by `suffix`.
     """
-    names = shown_names(study, shown)
     chart = _steps(study, names, "Time (share of the horizon)", {"format": ".0%"})
     return make_figure(
         "reach",
@@ -121,11 +118,10 @@ def reach_curves(
 def reach_by_game(
     study: StudyRecord,
     contest: Mapping[str, Any],
-    shown: Sequence[str] | None = None,
+    names: Sequence[str],
     suffix: str = "",
 ) -> Figure:
     """Share of runs that had reached the target over seconds, one panel a game."""
-    names = shown_names(study, shown)
     columns, width = panel_layout(len(study.games))
     chart = _steps(study, names, f"Seconds ({study.tier} clock)", PLAIN_NUMBERS)
     chart = chart.properties(width=width, height=150)
@@ -175,11 +171,10 @@ def _steps(
 def time_strip(
     study: StudyRecord,
     contest: Mapping[str, Any],
-    shown: Sequence[str] | None = None,
+    names: Sequence[str],
     suffix: str = "",
 ) -> Figure:
     """Seconds to target of every test run; hollow triangles at the horizon never reached it."""
-    names = shown_names(study, shown)
     table = [
         {
             "strategy": study.labels[row["strategy"]],

@@ -120,14 +120,9 @@ def lines_by(
     return {"color": colour.legend(legend), "strokeDash": dash.legend(legend)}
 
 
-def shown_names(study: StudyRecord, shown: Sequence[str] | None = None) -> list[str]:
-    """Return the names of the strategies in `shown` (default: all), in the study's order."""
-    return [item.name for item in study.strategies if shown is None or item.name in shown]
-
-
 def strategy_lines(study: StudyRecord, names: Sequence[str]) -> dict[str, Any]:
     """Return how the lines of strategies look in every figure of a study; the subject is bold."""
-    dashes = strategy_dashes(shown_names(study), study.subject, study.planned)
+    dashes = strategy_dashes(study.names, study.subject, study.planned)
     bold = only("strategy", study.labels[study.subject])
     return {
         **lines_by("strategy", label_colours(study, names), [dashes[name] for name in names]),
@@ -135,9 +130,9 @@ def strategy_lines(study: StudyRecord, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def strategy_colour(study: StudyRecord, field: str, shown: Sequence[str] | None = None) -> Any:
+def strategy_colour(study: StudyRecord, field: str, names: Sequence[str]) -> Any:
     """Return the encoding of a strategy's label by its colour, without a legend."""
-    colours = label_colours(study, shown_names(study) if shown is None else shown)
+    colours = label_colours(study, names)
     scale = alt.Scale(domain=list(colours), range=list(colours.values()))
     return alt.Color(f"{field}:N").scale(scale).legend(None)
 
@@ -150,7 +145,7 @@ def label_colours(study: StudyRecord, names: Sequence[str]) -> dict[str, str]:
 
 def study_colours(study: StudyRecord) -> dict[str, str]:
     """Return every strategy's colour, in the study's order; planned ones never share theirs."""
-    return strategy_colours(shown_names(study), study.subject, study.planned)
+    return strategy_colours(study.names, study.subject, study.planned)
 
 
 def panel_layout(panels: int) -> tuple[int, int]:

@@ -17,7 +17,6 @@ from analysis.figures.parts import (
     marks,
     only,
     panel_layout,
-    shown_names,
     values_of,
 )
 from analysis.figures.theme import (
@@ -48,15 +47,11 @@ Shares = Mapping[tuple[float, float], Mapping[str, float]]
 """share of actor seconds by spec label, by interval (start and end in percent of the run)"""
 
 
-def study_strips(
-    study: StudyRecord, shown: Sequence[str] | None = None, suffix: str = ""
-) -> list[Figure]:
+def study_strips(study: StudyRecord, names: Sequence[str], suffix: str = "") -> list[Figure]:
     """Which specs acted when: a row a strategy, a column a game, a few games a figure.
 
-    `shown` names the strategies (default: all); figures of some have names of their own, by
-    `suffix`.
+    Figures of other strategies have names of their own, by `suffix`.
     """
-    names = shown_names(study, shown)
     shares, order = _study_shares(study)
     games = list(study.games.values())
     figures = []

@@ -144,23 +144,27 @@ class StudyRecord:
         return self.info["subject"]
 
     @property
+    def names(self) -> list[str]:
+        """Names of all strategies."""
+        return [item.name for item in self.strategies]
+
+    @property
     def primary_against(self) -> tuple[str, ...]:
         """The comparators that the plan names; all others are exploratory."""
-        return read_primary(self.info, self.subject, [item.name for item in self.strategies])
+        return read_primary(self.info, self.subject, self.names)
 
     @property
     def planned(self) -> list[str]:
         """The subject, fp32 and the comparators that the plan names, in the study's order."""
         wanted = {self.subject, *self.primary_against, *self.of_kind("fp32")}
-        return [item.name for item in self.strategies if item.name in wanted]
+        return [name for name in self.names if name in wanted]
 
     @property
     def exploratory(self) -> list[str]:
         """The subject and the strategies that the plan does not name; none if it names all."""
         planned = self.planned
-        names = [item.name for item in self.strategies]
-        others = [name for name in names if name not in planned]
-        return [name for name in names if name in {*others, self.subject}] if others else []
+        others = [name for name in self.names if name not in planned]
+        return [name for name in self.names if name in {*others, self.subject}] if others else []
 
     @property
     def groups(self) -> dict[str, tuple[str, ...]]:

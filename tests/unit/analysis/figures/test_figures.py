@@ -142,7 +142,7 @@ def test_the_story_of_a_schedule_has_reward_and_kl_of_the_subject(study: StudyRe
 
 def test_reach_curves_end_at_the_share_that_reached(contest_study: StudyRecord) -> None:
     contest = build_contest(contest_study)
-    table = figures.reach_curves(contest_study, contest).table
+    table = figures.reach_curves(contest_study, contest, contest_study.names).table
     for level in contest["levels"]:
         own = [row for row in table if row["strategy"] == level["label"]]
         assert own[0]["share"] == 0.0
@@ -154,7 +154,7 @@ def test_reach_curves_end_at_the_share_that_reached(contest_study: StudyRecord) 
 
 def test_times_that_are_all_alike_have_a_tick_of_their_own(contest_study: StudyRecord) -> None:
     """Rounded to the distance between ticks, 0.3 s would be 0."""
-    figure = figures.time_strip(contest_study, build_contest(contest_study))
+    figure = figures.time_strip(contest_study, build_contest(contest_study), contest_study.names)
     alike = [{**row, "seconds": 0.3} for row in figure.table]
     labels = re.findall(r"<text[^>]*>([^<]*)</text>", render_svg(replace(figure, table=alike)))
     assert labels.count("0.3") == len(contest_study.games)
@@ -170,7 +170,7 @@ def test_forest_table_holds_the_contrasts(study: StudyRecord) -> None:
 
 
 def test_curves_over_seconds_start_at_the_random_return(study: StudyRecord) -> None:
-    table = figures.learning_curves(study, "seconds").table
+    table = figures.learning_curves(study, "seconds", study.names).table
     starts = [row for row in table if row["kind"] == "curve" and row["x"] == 0.0]
     assert len(starts) == 3 * 2
     assert all(row["iqm"] == study.games[row["game"]].random_return for row in starts)
@@ -179,7 +179,8 @@ def test_curves_over_seconds_start_at_the_random_return(study: StudyRecord) -> N
 
 
 def test_curves_over_env_steps_end_where_each_strategy_ends(study: StudyRecord) -> None:
-    table = [r for r in figures.learning_curves(study, "env_steps").table if r["kind"] == "curve"]
+    drawn = figures.learning_curves(study, "env_steps", study.names)
+    table = [row for row in drawn.table if row["kind"] == "curve"]
     last = {}
     for row in table:
         if row["game"] == "freeway":
@@ -201,7 +202,7 @@ def spec_colours(part: Any) -> dict[str, str]:
 
 def test_a_spec_has_one_colour_in_all_figures_of_a_study(study: StudyRecord) -> None:
     story = spec_colours(figures_strips.schedule_story(study).spec)
-    (strips,) = figures_strips.study_strips(study)
+    (strips,) = figures_strips.study_strips(study, study.names)
     assert story
     assert story.items() <= spec_colours(strips.spec).items()
     (few,) = figures_strips.study_strips(study, [study.subject])
@@ -209,7 +210,7 @@ def test_a_spec_has_one_colour_in_all_figures_of_a_study(study: StudyRecord) -> 
 
 
 def test_strip_shares_fill_every_interval(study: StudyRecord) -> None:
-    (figure,) = figures_strips.study_strips(study)
+    (figure,) = figures_strips.study_strips(study, study.names)
     table = figure.table
     tops: dict[tuple[str, str, float], float] = {}
     for row in table:

@@ -71,7 +71,7 @@ def test_strips_show_a_short_first_interval_as_it_was(tmp_path: Path) -> None:
     late[0] = replace(late[0], seconds=tenth)
     short = replace(game, first_interval_seconds=tenth)
     cut = replace(study, games={name: short}, runs={key: replace(run, reports=late)})
-    (figure,) = figures_strips.study_strips(cut)
+    (figure,) = figures_strips.study_strips(cut, cut.names)
     starts = sorted({row["start"] for row in figure.table})
     assert starts[:3] == pytest.approx([0.0, 10.0 / 30.0, 110.0 / 30.0], abs=1e-3)
     assert len(starts) == len(late)
