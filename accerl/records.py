@@ -113,8 +113,17 @@ def write_bytes(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:  # as of a full disk
+            raise type(error)(error.errno, error.strerror, str(path)) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def is_draft(path: Path) -> bool:
+    """Return whether a file is what `write_bytes` left whose process was killed meanwhile."""
+    return path.name.startswith(".") and path.suffix == ".tmp"
 
 
 def read_json(path: Path) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Protocol
@@ -127,7 +127,8 @@ class Steps:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - started
-            write_json(self._path, self.seconds)
+            with suppress(OSError):  # a full disk ends what needs it, which says so
+                write_json(self._path, self.seconds)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import SUMMARY, json_hash, locked, make_out_dir, write_json
+from accerl.records import SUMMARY, is_draft, json_hash, locked, make_out_dir, try_lock, write_json
 from analysis.records.read import read_record
 from controller.bundle.meta import git_revision
 from studies.progress import say
@@ -37,13 +37,13 @@ def make_folder(path: Path) -> StudyFolder:
     """Return a study's folder, made and marked if it is not."""
     make_out_dir(path)
     draft = path / f".{MARK}.{os.getpid()}.tmp"
-    draft.write_text(uuid.uuid4().hex)
     try:
+        draft.write_text(uuid.uuid4().hex)
         os.link(draft, path / MARK)  # whole, and only if there is none
     except FileExistsError:
         pass
     finally:
-        draft.unlink()
+        draft.unlink(missing_ok=True)
     return StudyFolder(path, (path / MARK).read_text(errors="replace"))
 
 
@@ -59,13 +59,23 @@ def driven(folder: StudyFolder) -> Iterator[None]:
         yield
 
 
+def is_driven(path: Path) -> bool:
+    """Whether a process makes runs in a study's folder."""
+    try:
+        with (path / DRIVER).open() as file:
+            return not try_lock(file, shared=True)
+    except FileNotFoundError:
+        return False
+
+
 def check_folder(path: Path) -> None:
     """Refuse a folder with things that are no study's: a study writes its own beside them.
 
     Raises:
         UserError: it is such a folder.
     """
-    if path.is_dir() and not is_study(path) and any(path.iterdir()):
+    mine = path.is_dir() and not all(map(is_draft, path.iterdir()))
+    if mine and not is_study(path):
         raise UserError(f"{path} is not empty and holds no study; give --out a new folder")
 
 

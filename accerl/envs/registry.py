@@ -72,7 +72,7 @@ def nearest(game: str, others: Collection[str]) -> list[str]:
 
 def missing_package(game: str, spec: Any, error: Exception) -> UserError:
     """Return the refusal of a game that needs a package which is not installed."""
-    entry = spec.entry_point
+    entry = spec.entry_point or spec.vector_entry_point
     module = entry.partition(":")[0] if isinstance(entry, str) else str(entry.__module__)
     parts = module.split(".")
     extra = EXTRAS.get(parts[2]) if parts[:2] == ["gymnasium", "envs"] else None

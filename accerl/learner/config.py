@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 
 from accerl.compress.pruning.sparse import TopologyConfig
@@ -103,8 +104,11 @@ class LearnerConfig:
                 "learner: proximal 'pass' clips nothing without reuse of 2 or more; with reuse 1 "
                 "set proximal to update, or policy_loss to importance"
             )
-        check = partial(require_fields, self, "learner")
         counts = "unroll reuse minibatches anneal_updates"
+        for name in counts.split():  # as loops over arrays give them
+            if isinstance(value := getattr(self, name), np.integer):
+                object.__setattr__(self, name, int(value))
+        check = partial(require_fields, self, "learner")
         check(counts, "must be a whole number", lambda count: type(count) is int)
         check("unroll reuse minibatches", "must be at least 1", lambda count: count >= 1)
         check("discount lam", "must lie in [0, 1]", lambda share: 0.0 <= share <= 1.0)
@@ -121,9 +125,9 @@ class LearnerConfig:
         check("clip_rho clip_c", "must not be negative", lambda level: level >= 0.0)
         check("anneal_updates", "must not be negative", lambda count: count >= 0)
         check("anneal_to", "must lie in (0, 1]", lambda share: 0.0 < share <= 1.0)
-        require_choice("learner: corrector", self.corrector, (*COMBINATIONS, OWN))
-        if self.corrector != OWN:  # refuses levels that it cannot make one with
-            try:
+        if self.corrector != OWN:
+            require_choice("learner: corrector", self.corrector, COMBINATIONS)
+            try:  # refuses levels that it cannot make one with
                 make_corrector(self.corrector, rho=self.clip_rho, c=self.clip_c)
             except UserError as error:
                 raise UserError(f"learner: clip_rho and clip_c: {error}") from error

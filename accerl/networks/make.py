@@ -111,7 +111,7 @@ def name_of(policy: Policy) -> str | None:
 
 
 def student_name(net: nn.Module) -> str:
-    """Return what a network is called, or where its class is defined."""
+    """Return what a network is called, or where its class is defined: a label, not to import by."""
     name = name_of(net) if isinstance(net, Policy) else None
     own = net.module if isinstance(net, GraphPolicy) else net
     return name or f"{type(own).__module__}:{type(own).__name__}"

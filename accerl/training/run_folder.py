@@ -16,6 +16,7 @@ from accerl.records import (
     METRICS,
     SUMMARY,
     RunWriter,
+    is_draft,
     locked,
     make_out_dir,
     not_a_run,
@@ -161,8 +162,9 @@ def is_free(path: Path) -> bool:
         return not path.exists()
     if _is_held(path):
         return False
-    found = {item.name for item in path.iterdir()}
-    return not found or (METRICS in found and not holds_run(path) and found <= _OF_A_RUN)
+    found = {item.name for item in path.iterdir() if not is_draft(item)}
+    begun = bool(found & {METRICS, LOCK}) and not holds_run(path) and found <= _OF_A_RUN
+    return not found or begun
 
 
 def check_free(path: Path, advice: str = "give another --out") -> None:

@@ -35,8 +35,8 @@ def learning_curves(
 ) -> Figure:
     """Learning curves over `axis` ("seconds" or "env_steps"), one panel a game.
 
-    Lines are interquartile means over test seeds, bands reach from quartile to quartile. A
-    figure of other strategies has a name of its own, by `suffix`.
+    Lines are interquartile means over test seeds, bands reach from quartile to quartile.
+    `suffix` keeps the names of several such figures apart.
     """
     table = _curve_rows(study, axis, names)
     over_seconds = axis == "seconds"
@@ -100,8 +100,8 @@ def reach_curves(
     """Share of runs that had reached the target by each time, all games together.
 
     Kaplan and Meier's estimate: a run that ended without the target was censored there. Games have
-    horizons of their own, so that their common axis is the share of the horizon. A figure of other
-    strategies has a name of its own, by `suffix`.
+    horizons of their own, so that their common axis is the share of the horizon. `suffix` keeps
+    the names of several such figures apart.
     """
     chart = _steps(study, names, "Time (share of the horizon)", {"format": ".0%"})
     return make_figure(

@@ -50,7 +50,7 @@ Shares = Mapping[tuple[float, float], Mapping[str, float]]
 def study_strips(study: StudyRecord, names: Sequence[str], suffix: str = "") -> list[Figure]:
     """Which specs acted when: a row a strategy, a column a game, a few games a figure.
 
-    Figures of other strategies have names of their own, by `suffix`.
+    `suffix` keeps the names of several such figures apart.
     """
     shares, order = _study_shares(study)
     games = list(study.games.values())

@@ -22,7 +22,6 @@ from analysis.records.plan import (
     read_strategies,
 )
 from analysis.records.read import (
-    as_object,
     read_list,
     read_optional,
     read_record,
@@ -37,6 +36,7 @@ SHAPE = {
     **{"games": {str: dict}, "strategies": [dict], "test_seeds": [int]},
     "plan": {
         "budget": {"inner_runs": int},
+        "seeds": {"test": [int]},
         "primary": dict.fromkeys(("metric", "contrast", "correction"), str)
         | {"groups": [str], "against": [str]},
     },
@@ -293,7 +293,7 @@ def load_study(path: Path) -> StudyRecord:
     if not (games and strategies and test_seeds):
         raise UserError(f"{path / STUDY} names no games, no strategies or no test seeds")
     runs, warnings = _load_test_runs(path, games, strategies)
-    planned = as_object(info["plan"].get("seeds", {}), path / STUDY).get("test", test_seeds)
+    planned = info["plan"]["seeds"]["test"]
     if len(test_seeds) < len(planned):
         warnings.insert(0, f"ended early: {len(test_seeds)} of {len(planned)} planned test seeds")
     if not runs:
@@ -380,8 +380,10 @@ def _load_test_runs(
 
 
 def _has_rows(folder: Path) -> bool:
-    """Return whether a run's first interval was over: one that was killed before has no rows."""
-    return (folder / METRICS).is_file() and any(True for _ in read_metrics(folder))
+    """Return whether a run has rows, or should have: one killed in its first interval has none."""
+    if not (folder / METRICS).is_file():
+        return False
+    return (folder / SUMMARY).is_file() or any(True for _ in read_metrics(folder))
 
 
 def _load_replays(path: Path) -> dict[str, RunRecord]:

@@ -49,7 +49,7 @@ def write_room_report(folder: Path, html_path: Path) -> Path:
 
 
 def write_page(sections: Sequence[Section], html_path: Path, title: str) -> Path:
-    """Write the page of a study of which all is known.
+    """Write a page of sections that are worked out already.
 
     Raises:
         UserError: the file cannot be written.
@@ -81,7 +81,7 @@ def is_comparison(path: Path) -> bool:
 def write_runs_report(
     run_dirs: Sequence[Path], html_path: Path, levels: Sequence[float] | None = None
 ) -> Path:
-    """Write a report of single runs side by side; what they were run for gets its own, alone.
+    """Write a report of single runs side by side; a study or a comparison gets its own.
 
     `levels` are the scores whose first reaching is tabled; None chooses some.
 

@@ -35,9 +35,7 @@ def transfer(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
             transfer_table(study, contest),
         ]
     if study.real:
-        measured = ("env_steps_per_second", "predicted_env_steps_per_second")
-        moved = [row for row in study.real["rows"] if all(row[name] > 0.0 for name in measured)]
-        blocks += _real(study, moved) if moved else []
+        blocks += _real(study, study.real["rows"])
     if study.replays:
         blocks += [
             Heading("The bundle on the real clock"),
@@ -63,9 +61,15 @@ def transfer(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
 def _real(study: StudyRecord, rows: Sequence[Mapping[str, Any]]) -> list[Block | None]:
     """Speed on the real clock: against the others, and against the prediction."""
     rng = np.random.default_rng(study.info["seed"])
-    contrasts = real.speed_contrasts(rows, study.subject, rng)
+    moved = [row for row in rows if row["env_steps_per_second"] > 0.0]
+    both = [row for row in moved if row["predicted_env_steps_per_second"] > 0.0]
+    still = (
+        f"{formats.counted(len(rows) - len(moved), 'run')} made no env step and cannot be compared."
+    )
+    contrasts = real.speed_contrasts(moved, study.subject, rng)
     return [
         Heading("From the virtual clock to the real one"),
+        listing([still], warning=True) if len(moved) < len(rows) else None,
         listing(real.speed_sentences(study, contrasts)),
         speed_table(study, contrasts),
         Text(
@@ -74,7 +78,7 @@ def _real(study: StudyRecord, rows: Sequence[Mapping[str, Any]]) -> list[Block |
             "interval.",
             "small",
         ),
-        bench.real_against_predicted(rows, study.labels, study_colours(study)),
+        bench.real_against_predicted(both, study.labels, study_colours(study)) if both else None,
         real_table(study, rows),
     ]
 
@@ -163,7 +167,7 @@ def real_table(study: StudyRecord, rows: Sequence[Mapping[str, Any]]) -> Table:
             count(row["seed"]),
             number(row["env_steps_per_second"]),
             number(row["predicted_env_steps_per_second"]),
-            fixed(row["env_steps_per_second"] / row["predicted_env_steps_per_second"]),
+            fixed(_over(row["env_steps_per_second"], row["predicted_env_steps_per_second"])),
             number(row["final_return"]),
             number(row["cpu_seconds"]),
             number(row["publication_bytes"]),
@@ -174,6 +178,10 @@ def real_table(study: StudyRecord, rows: Sequence[Mapping[str, Any]]) -> Table:
     columns = ("Game", "Strategy", "#Seed", "#Env steps / s", "#Predicted", "#Real / predicted")
     columns += ("#Final return", "#CPU-seconds", "#Bytes published", "Share of seconds by spec")
     return Table("Runs on the real clock", columns, body)
+
+
+def _over(real: float, predicted: float) -> float | None:
+    return real / predicted if predicted > 0.0 else None
 
 
 def speed_table(study: StudyRecord, contrasts: Sequence[Mapping[str, Any]]) -> Table:

@@ -112,8 +112,8 @@ class Trainer(ABC, Generic[P]):
             self.restore(load_checkpoint(checkpoint))
         if self.iteration > iterations:
             raise UserError(
-                f"{self.iteration} iterations were trained already, more than {iterations}; ask "
-                "for at least as many, or train in another folder"
+                f"what was trained is {self.iteration} iterations long, more than {iterations}; "
+                "ask for at least as many, or delete it to begin anew"
             )
         while self.iteration < iterations:
             self.improve(play(self.proposal(), self.iteration))

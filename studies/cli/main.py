@@ -88,8 +88,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
-    # A terminated command tidies up like one that was interrupted.
+    # A terminated command tidies up like one that was interrupted, and so does one whose terminal
+    # was closed, if it was not to go on then (nohup).
     signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _interrupt)
     if "" not in sys.path:
         sys.path.insert(0, "")  # a user's own students lie in the folder that they work in
     try:

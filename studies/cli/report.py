@@ -117,8 +117,8 @@ class Report(Command):
             return self._study(StudyReport.of(lone_study), page, wandb)
         runs = list(self.runs)
         html = write_runs_report(runs, page, self.scores)
-        pictures = [] if self.figures is None else write_run_figures(runs, self.figures)
-        for path in (html, *pictures):
+        say(f"wrote {html}")
+        for path in [] if self.figures is None else write_run_figures(runs, self.figures):
             say(f"wrote {path}")
         labelled = label_runs([load_run(path) for path in runs])
         for table in score_tables(labelled, self.scores):
@@ -129,8 +129,8 @@ class Report(Command):
     def _study(self, report: StudyReport, page: Path, wandb: Path | None) -> dict[str, Any]:
         """Write the page of a contest, its figures, and its runs and report for W&B."""
         html = write_study_report(report, page)
-        pictures = [] if self.figures is None else write_figures(report, self.figures)
-        for path in (html, *pictures):
+        say(f"wrote {html}")
+        for path in [] if self.figures is None else write_figures(report, self.figures):
             say(f"wrote {path}")
         written: dict[str, Any] = {"html": str(html), "wandb": []}
         if wandb is None:

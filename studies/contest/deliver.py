@@ -23,7 +23,14 @@ from analysis.comparison.stats import paired_log_ratio
 from controller.actions import ActionSpace
 from controller.bundle.bundle import export_bundle, load_bundle, verify_bundle
 from controller.bundle.files import MANIFEST
-from controller.bundle.meta import HELD_OUT, BundleMeta, ProfileId, Result, TrainedOn
+from controller.bundle.meta import (
+    HELD_OUT,
+    BundleMeta,
+    ProfileId,
+    Result,
+    TrainedOn,
+    code_revision,
+)
 from controller.bundle.schedule import POOLED, groups_of, median_schedules
 from controller.env.instances import Instance
 from controller.indicator.strategy import AdvancedIndicator
@@ -231,7 +238,7 @@ def replay(out: Path, seconds: float, seed: int, times: LatencyProfile | None) -
         "fp32": FixedStrategy(),
     }
     digest, note = read_json(out / "bundle" / MANIFEST)["digest"], out / "replay.json"
-    made_by = {"digest": digest, "machine": fingerprint()["id"]}
+    made_by = {"digest": digest, "machine": fingerprint()["id"], "code": code_revision()}
     if not note.is_file() or read_json(note) != made_by:
         shutil.rmtree(out / "replay", ignore_errors=True)  # both: they are compared
         write_json(note, made_by)

@@ -42,7 +42,7 @@ from studies.contest.plan import (
 from studies.contest.real_clock import SCORE_RANGES, real_contest
 from studies.contest.rivals import check_rivals, rival_notes, trained_rivals
 from studies.contest.study import Study, add_references, find_profiles, save_profiles
-from studies.contest.testing import all_entrants, ended_early, run_test
+from studies.contest.testing import all_entrants, ended_early, is_tested, run_test
 from studies.contest.training import SHIELD, Trained, train_all, write_training
 from studies.contest.variants import CONTROLLER, VARIANTS
 from studies.core_seconds import CoreSeconds
@@ -93,7 +93,8 @@ def run_contest(out: Path, options: StudyOptions, *, name: str = "contest") -> d
             study.budget = ended_early(study, entrants)
             entrants = all_entrants(study, others, trained)
         # Who makes no runs opens no seeds either.
-        opened = [*read_list(out / OPENED)] if options.saved_only else open_test(out, digest)
+        made = options.saved_only or is_tested(study, entrants)
+        opened = [*read_list(out / OPENED)] if made else open_test(out, digest)
         with steps.step("test", "Testing on held-out seeds and instances, paired by seed"):
             results = run_test(study, entrants)
         with steps.step("replay", _export_title(spent)):

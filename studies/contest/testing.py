@@ -74,6 +74,13 @@ def ended_early(study: Study, entrants: Sequence[Entrant]) -> Budget:
     return replace(study.budget, test_seeds=count)
 
 
+def is_tested(study: Study, entrants: Sequence[Entrant]) -> bool:
+    """Return whether all test runs are saved."""
+    seeds = study.test_seeds
+    runs = (run for seed in seeds for run in _test_runs(study, entrants, seed))
+    return all(study.executor.is_saved(job) for *_, job in runs)
+
+
 def run_test(study: Study, entrants: Sequence[Entrant]) -> Results:
     """Run every entrant on every (instance, test seed); return results by entrant and instance.
 

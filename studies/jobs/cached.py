@@ -24,7 +24,14 @@ from studies.jobs.decided import decided_precision
 from studies.jobs.executor import Job, Outcome, R, describe_job, revisions
 from studies.jobs.work import SCRATCH, Done, End, Failed, Lost, has_run, job_key
 from studies.progress import Advance, say, silent
-from studies.study_folder import driven, is_study, make_folder, unpack_records
+from studies.study_folder import (
+    driven,
+    find_folder,
+    is_driven,
+    is_study,
+    make_folder,
+    unpack_records,
+)
 
 RESULTS = "jobs"
 """in a study's folder: a file for the result of every job"""
@@ -151,19 +158,40 @@ class CachedExecutor(ABC):
             self._is_driven = True
 
     def is_saved(self, job: Job[Any]) -> bool:
-        """Whether a job's result is there, and its run directory too."""
-        key = job_key(job, self.folder.path)
-        return key in self._cache and has_run(job, json_hash(key))
+        """Whether a job's result is there and can be read, and its run directory too."""
+        name = json_hash(job_key(job, self.folder.path))
+        return self._has_result(name, job) and has_run(job, name)
+
+    def _has_result(self, name: str, job: Job[Any]) -> bool:
+        try:
+            self._outcome(name, job)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return False  # there is none, or one of another version, or edited
+        return True
 
     def save(self, name: str, job: Job[Any], done: Done) -> None:
-        """Save a result, and the records that came with it."""
+        """Save a result, and the records that came with it.
+
+        Raises:
+            UserError: the folder was moved, its disk is full, or the run directory went elsewhere.
+        """
+        if find_folder(self.folder.path) != self.folder:
+            raise UserError(
+                f"{self.folder.path} was moved or deleted meanwhile, and a result cannot be saved "
+                "there; give the same command its new place as --out"
+            )
         if job.out is not None and done.records is not None:
             if not has_run(job, name):
                 shutil.rmtree(job.out, ignore_errors=True)
             unpack_records(done.records, job.out)
+        if not has_run(job, name):
+            raise UserError(
+                f"{job.out} is not there, though its run was made: another machine has a copy of "
+                f"{self.folder.path} of its own; share one folder, or give --out a new one"
+            )
         key = job_key(job, self.folder.path)
         # Where a run directory was lost, what comes with the new one is its result.
-        if job.out is not None or key not in self._cache:
+        if job.out is not None or not self._has_result(name, job):
             by = done.revision or self._revision  # a worker elsewhere, or later, may have others
             known = {"git_revision": by, "versions": self._versions}
             result = {"value": done.result, "cpu_seconds": done.cpu_seconds, **known}
@@ -270,10 +298,18 @@ class _Asked:
     def _take(self, *, wait: bool) -> None:
         ends = {n: end for n, end in self._executor.ended(wait=wait) if n in self._running}
         done = {name: end for name, end in ends.items() if isinstance(end, Done)}
-        self._running -= ends.keys()
         self._pace.made += len(done)
+        unsaved: UserError | None = None
         for name, end in done.items():  # before anything that may be interrupted
-            self._executor.save(name, self._jobs[name], end)
+            try:
+                self._executor.save(name, self._jobs[name], end)
+            except UserError as error:  # which need not befall the others
+                unsaved = error
+            else:
+                self._running.discard(name)
+        if unsaved is not None:
+            raise unsaved
+        self._running -= ends.keys()
         for name, end in ends.items():
             if isinstance(end, Done):
                 self._finish(name)
@@ -344,4 +380,6 @@ def job_counts(out: Path) -> dict[str, Any]:
     record = out / "study.json"
     if step and record.is_file() and record.stat().st_mtime >= (out / PROGRESS).stat().st_mtime:
         step = None  # a contest that has its result, perhaps ended early
+    if step and step["running"] and not is_driven(out):  # whoever ran them was killed
+        step = {**step, "running": 0, "left": step["left"] + step["running"]}
     return {"saved": saved, "step": step}

@@ -140,7 +140,7 @@ def merge_results(sources: Sequence[Path], out: Path) -> Carried:
     """
     there, found = _read_folder(out), [(source, _read_source(source)) for source in sources]
     notes = there.notes
-    # A study that is named by neither file, as the oracle gap, may lie in a contest's folder.
+    # Jobs in a folder that says nothing of its study may be of any.
     unnamed = bool(there.jobs) and not _naming(notes)
     for path, source in found:
         own, others = _naming(notes), _naming(source.notes)

@@ -16,7 +16,11 @@ from typing import Any
 from accerl.runtime.machine.cores import usable_cores
 from accerl.runtime.machine.forks import call_in, for_torch, surroundings
 from accerl.runtime.machine.memory import available_bytes
-from accerl.runtime.process.supervise import hiding_main_module, ignoring_interrupts
+from accerl.runtime.process.supervise import (
+    hiding_main_module,
+    ignoring_interrupts,
+    leave_interrupts,
+)
 from studies.jobs.cached import CachedExecutor
 from studies.jobs.executor import Job
 from studies.jobs.work import Done, End, Failed, Lost, do, packed
@@ -131,7 +135,7 @@ def _end_with(lifeline: Connection) -> None:
 
     A job is left as by an exception, so that it gives back its shared memory and its processes.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group
+    leave_interrupts()
     signal.signal(signal.SIGTERM, _leave)
 
     def watch() -> None:

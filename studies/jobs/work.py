@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import platform
 import shutil
 import tempfile
 import traceback
@@ -128,6 +130,11 @@ def _do(
     if job.out is None:
         return job.run().to_json(), None
     is_seen = find_folder(folder.path) == folder
+    if job.is_gone_on_from and not is_seen:
+        raise UserError(
+            f"{platform.node()} does not see {folder.path}, and other jobs go on from this run's "
+            "checkpoint; give --out a folder that all machines share"
+        )
     if is_seen:
         (folder.path / SCRATCH).mkdir(exist_ok=True)
     # A run directory is there once it is whole: a late duplicate must not write into it.
@@ -158,9 +165,14 @@ def _with_traceback(error: GameError, place: Path | None) -> GameError:
 
 def is_run_of(out: Path, digest: str) -> bool:
     """Whether a run directory is whole, and of the job of that name: not of an older one's."""
-    mark = out / JOB
-    is_whole = all(file.is_file() for file in (out / SUMMARY, out / METRICS, mark))
-    return is_whole and mark.read_text() == digest
+    try:
+        if (out / JOB).read_text() != digest:
+            return False
+        last = (out / METRICS).read_text().rstrip().rpartition("\n")[2]
+        seconds = json.loads((out / SUMMARY).read_text())["seconds"]
+        return json.loads(last)["total_seconds"] >= seconds * (1.0 - 1e-6)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False  # a damaged one is as good as none
 
 
 def has_run(job: Job[Any], digest: str) -> bool:

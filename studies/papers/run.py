@@ -41,8 +41,8 @@ def run_papers(out: Path, options: StudyOptions, *, names: Sequence[str]) -> dic
 
     Raises:
         UserError: the budget or the profile does not exist, the profile lacks times of what is to
-            act, the folder holds another plan or no saved run where only these are asked for, or
-            the disk is full.
+            act, the folder holds another plan, no study was begun in it where only saved runs are
+            asked for, or the disk is full.
     """
     name = f"paper-{names[0]}" if len(names) == 1 else "paper-all"
     options.check(name, BUDGETS, ends_early=True)

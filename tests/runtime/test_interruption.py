@@ -21,6 +21,12 @@ COMMAND = [sys.executable, "-m", "studies.cli", "train"]
 REAL = ["--runtime", "process", "--set", "runtime.num_learners=2"]
 
 
+def _heed() -> None:
+    """A suite that is started in the background ignores them, and its children would too."""
+    for sign in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(sign, signal.SIG_DFL)
+
+
 class Started:
     """A training command in a process group of its own, with a second or so behind it."""
 
@@ -32,8 +38,7 @@ class Started:
                 stderr=errors,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
-                # A suite started in the background ignores SIGINT, and its children would too.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                preexec_fn=_heed,
             )
         try:
             # It comes after the first interval's record, and a run that has none cannot go on.
@@ -79,8 +84,11 @@ def resume(out: Path) -> list[int]:
     return [report.index for report in read_metrics(out)]
 
 
-def test_ctrl_c_ends_everything_and_the_run_can_be_resumed(catch: Started) -> None:
-    os.killpg(catch.process.pid, signal.SIGINT)  # what a terminal does: the whole group
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGHUP], ids=["Ctrl-C", "closed"])
+def test_what_a_terminal_sends_ends_everything_and_the_run_can_be_resumed(
+    catch: Started, sign: signal.Signals
+) -> None:
+    os.killpg(catch.process.pid, sign)  # the whole group
     catch.nothing_is_left()
     assert catch.process.returncode == 130
     last = catch.stderr.splitlines()[-1]

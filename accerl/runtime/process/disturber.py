@@ -70,7 +70,8 @@ def slow(pid: int, factor: float) -> None:
 
 def main() -> None:
     """Do what the command line says until standard input closes, or the process has ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run decides when this ends
+    for sign in (signal.SIGINT, signal.SIGHUP):  # the run decides when this ends
+        signal.signal(sign, signal.SIG_IGN)
     kind, *arguments = sys.argv[1:]
     with suppress(OSError):
         if kind == "burn":

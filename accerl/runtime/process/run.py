@@ -31,7 +31,7 @@ from accerl.runtime.process.publishing import RemotePublishing, make_publishing
 from accerl.runtime.process.ranks import learner_ranks
 from accerl.runtime.process.roles import collect_rollouts, measure_returns
 from accerl.runtime.process.shaped_pipe import ShapedPipe, rollout_bytes
-from accerl.runtime.process.supervise import Supervisor, Worker
+from accerl.runtime.process.supervise import Supervisor, Worker, start_tracker
 from accerl.runtime.process.wire import PeerGoneError
 from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.run import Snapshot
@@ -81,6 +81,7 @@ class ProcessRun(ParallelRun[Worker]):
         require_shared_memory("what processes share", need, "compression.distill_states")
         self._pipe: ShapedPipe | None = None
         self._learner_return: float | None = None  # what the evaluator has just measured
+        start_tracker()
         with ExitStack() as stack:  # lets go of the memory if what comes after it fails
             if conditions.has_link:
                 down, up = conditions.down_bytes_per_second, conditions.up_bytes_per_second

@@ -36,29 +36,55 @@ Body = Callable[..., None]
 """what a process does: called with its channel and its arguments; importable by name"""
 
 
+ASKS_THE_GROUP = (signal.SIGINT, signal.SIGHUP)
+"""signals that a terminal sends to the whole process group: Ctrl-C, and that it was closed"""
+
+
+def start_tracker() -> None:
+    """Start Python's tracker of shared memory; a closed terminal does not end it.
+
+    A process that makes shared memory calls it before.
+    """
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
 @contextmanager
 def ignoring_interrupts() -> Iterator[None]:
     """Keep Ctrl-C from processes that are started meanwhile; this one hears of it afterwards.
 
-    Ctrl-C reaches the whole process group; the parent decides when its children end. A signal
-    that is blocked stays so across fork and exec.
+    Ctrl-C reaches the whole process group, as does the end of its terminal; the parent decides when
+    its children end. A signal that is blocked stays so across fork and exec.
     """
-    resource_tracker.ensure_running()  # it unblocks the signal where it starts its own process
+    start_tracker()  # it unblocks Ctrl-C where it starts its own process
     heard: list[int] = []
     # Another thread of C may be given the signal, which the handler then hears of all the same.
     is_main = threading.current_thread() is threading.main_thread()
-    handler = None
+    handlers = {}
     if is_main:
-        handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        for sign in ASKS_THE_GROUP:
+            handlers[sign] = signal.signal(sign, lambda number, _: heard.append(number))
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ASKS_THE_GROUP)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        if is_main:
-            signal.signal(signal.SIGINT, handler)
+        for sign, handler in handlers.items():
+            signal.signal(sign, handler)
     if heard:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(heard[0])
+
+
+def leave_interrupts() -> None:
+    """Have this process go on when its group is asked to end: its parent decides.
+
+    The signals were blocked until now, see `ignoring_interrupts`; libraries may unblock them.
+    """
+    for sign in ASKS_THE_GROUP:
+        signal.signal(sign, signal.SIG_IGN)
 
 
 _HIDING = threading.Lock()
@@ -91,8 +117,7 @@ def _end_with_parent() -> None:
 
 def process_main(body: Body, channel: Channel, arguments: tuple[Any, ...]) -> None:
     """Run `body` until it returns or the parent has closed its end; the parent's death ends it."""
-    # It was blocked until now, see `ignoring_interrupts`; libraries may unblock it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_interrupts()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         with suppress(PeerGoneError):

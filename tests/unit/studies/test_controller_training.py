@@ -36,7 +36,7 @@ def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
             controller_training.train_tier0(tmp_path / "bundle", **{**SMALL, "iterations": 1})
     with pytest.raises(UserError, match=r"\.bundle\.training: .*other settings \(instances\)"):
         controller_training.train_tier0(tmp_path / "bundle", **{**SMALL, "instances": 2})
-    with pytest.raises(UserError, match="1 iterations were trained already, more than 0"):
+    with pytest.raises(UserError, match="is 1 iterations long, more than 0; ask for"):
         controller_training.train_tier0(tmp_path / "bundle", **{**SMALL, "iterations": 0})
     with monkeypatch.context() as patched:
         played, play_all = [], training.ratios_on

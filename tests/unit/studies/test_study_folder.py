@@ -35,7 +35,7 @@ def test_a_study_begins_in_no_folder_of_another_command(
         given = ["--budget", "tiny", "--out", str(tmp_path)]
         assert run(["study", "run", study, *given]) == 2
         assert "holds another kind of study" in capsys.readouterr().err
-    (tmp_path / SETTINGS).unlink()  # as the oracle gap leaves it
+    (tmp_path / SETTINGS).unlink()  # whatever it was
     with pytest.raises(UserError, match="holds another kind of study"):
         write_plan(tmp_path, {"study": "bits"}, alone=True)
     assert not (tmp_path / PLAN).exists()

@@ -161,7 +161,7 @@ def test_a_run_that_stopped_before_the_horizon_is_kept_and_named(tmp_path: Path)
         ({"accounting": {}}, r"study.json: accounting is incomplete .* it has no accepted"),
         ({"primary_against": 5}, "primary_against is damaged: a list was expected, found int"),
         ({"seed": "x"}, "seed is damaged: a whole number was expected, found str 'x'"),
-        ({"plan": {"seeds": [1]}}, "plan is incomplete or damaged: it has no budget, primary"),
+        ({"plan": {"seeds": {"test": [1]}}}, "plan is incomplete or damaged: it has no budget, "),
         ({"games": {"freeway": {**GAMES["freeway"], "target_return": 0.0}}}, "must lie above"),
     ],
 )

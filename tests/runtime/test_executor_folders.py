@@ -1,0 +1,102 @@
+"""A study's folder that is moved, damaged, or left by a killed driver: nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from accerl.errors import UserError
+from accerl.records import read_json, write_json
+from studies.jobs.cached import PROGRESS, RESULTS, job_counts
+from studies.jobs.executor import open_executor
+from studies.study_folder import check_folder, claim, is_driven, make_folder
+from tests.fixtures.studies.diary import DiaryJob, notes
+from tests.fixtures.studies.jobs import catch_job, results_of
+
+
+def test_nothing_is_written_where_a_folder_was_moved_from(tmp_path: Path) -> None:
+    out, diary = tmp_path / "study", tmp_path / "diary"
+    diary.mkdir()
+    first, second = (DiaryJob(number=number, diary=diary) for number in (1, 2))
+    with open_executor(out, 1) as executor:
+        executor.map([first])
+        moved = out.rename(tmp_path / "moved")
+        with pytest.raises(UserError, match=r"study was moved or deleted meanwhile, .* as --out"):
+            executor.map([second])
+    assert not out.exists()
+    with open_executor(moved, 1) as executor:
+        assert [each.number for each in results_of(executor.map([first, second]))] == [1, 2]
+    assert len(notes(diary, "begun", 1)) == 1
+
+
+def test_a_result_of_another_form_is_made_again(tmp_path: Path) -> None:
+    diary = tmp_path / "diary"
+    diary.mkdir()
+    job = DiaryJob(number=3, diary=diary)
+    with open_executor(tmp_path / "study", 1) as executor:
+        executor.map([job])
+    (file,) = (tmp_path / "study" / RESULTS).glob("*.json")
+    found = read_json(file)
+    write_json(file, {**found, "result": {**found["result"], "value": {"count": 3}}})
+    with open_executor(tmp_path / "study", 1) as executor:
+        assert not executor.is_saved(job)
+        assert [each.number for each in results_of(executor.map([job]))] == [3]
+    assert len(notes(diary, "begun")) == 2
+
+
+def cut_off(file: Path) -> None:
+    file.write_text(file.read_text()[:40])
+
+
+def without_its_end(file: Path) -> None:
+    file.write_text(file.read_text().splitlines(keepends=True)[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("summary.json", cut_off),
+        ("metrics.jsonl", cut_off),
+        ("metrics.jsonl", without_its_end),
+        ("job.id", lambda file: file.write_bytes(b"\xff")),
+    ],
+)
+def test_a_damaged_run_directory_is_made_again(
+    tmp_path: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    out = tmp_path / "study"
+    job = catch_job(3, out / "runs" / "a")
+    with open_executor(out, 1) as executor:
+        (result,) = results_of(executor.map([job]))
+        whole = json.loads((out / "runs" / "a" / "summary.json").read_text())
+        damage(out / "runs" / "a" / name)
+        assert not executor.is_saved(job)
+        assert results_of(executor.map([job])) == [result]
+        assert executor.is_saved(job)
+    again = json.loads((out / "runs" / "a" / "summary.json").read_text())
+    assert again["env_steps"] == whole["env_steps"]
+
+
+def test_what_a_killed_driver_ran_runs_no_more(tmp_path: Path) -> None:
+    with open_executor(tmp_path, 1) as executor:
+        executor.take_folder()  # type: ignore[attr-defined]
+        counts = {"done": 1, "running": 2, "failed": 0, "left": 3, "seconds_left": 9.0, "at": ""}
+        write_json(tmp_path / PROGRESS, counts)
+        assert is_driven(tmp_path)
+        assert job_counts(tmp_path)["step"] == counts
+    assert not is_driven(tmp_path)
+    assert job_counts(tmp_path)["step"] == {**counts, "running": 0, "left": 5}
+
+
+def test_what_a_killed_start_left_is_in_nobody_s_way(tmp_path: Path) -> None:
+    (tmp_path / ".settings.json.123.tmp").write_text("{")
+    check_folder(tmp_path)
+    claim(tmp_path, {"study": "compare"})
+    make_folder(tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").touch()
+    with pytest.raises(UserError, match="is not empty and holds no study"):
+        check_folder(tmp_path / "other")
