@@ -115,6 +115,13 @@ def test_bytes_that_are_no_image_of_stable_baselines3_are_not_scaled(space: Box)
     np.testing.assert_allclose(centred, wanted - wanted.mean(1, keepdims=True), atol=1e-4)
 
 
+def test_recurrent_policies_of_stable_baselines3_are_refused() -> None:
+    given = ActorCriticPolicy(Box(0, 1, (4,), np.float32), Discrete(2), lambda _: 1e-3)
+    given.lstm_actor = torch.nn.LSTM(4, 4)  # as sb3-contrib's have
+    with pytest.raises(UserError, match="a recurrent policy remembers"):
+        accerl.compress(given, accerl.CompressionSpec(), np.zeros((8, 4), np.float32))
+
+
 def test_any_module_is_compressed_and_chains_are_saved_as_onnx(tmp_path: Any) -> None:
     torch.manual_seed(0)
     module = OwnConv(BOARD, 4)

@@ -53,6 +53,14 @@ def test_a_summary_that_lacks_something_is_refused(tmp_path: Path) -> None:
         load_run(path)
 
 
+def test_a_summary_of_another_form_is_refused(tmp_path: Path) -> None:
+    path = small_run(tmp_path / "run")
+    summary = read_json(path / "summary.json")
+    (path / "summary.json").write_text(json.dumps({**summary, "phases": [1.0]}))
+    with pytest.raises(UserError, match=r"summary.json: phases is damaged: an object was expected"):
+        load_run(path)
+
+
 def test_a_finished_run_that_lost_its_end_is_refused(tmp_path: Path) -> None:
     path = small_run(tmp_path / "run")
     lines = (path / "metrics.jsonl").read_text().splitlines()
