@@ -31,6 +31,9 @@ from studies.study_folder import (
     write_plan,
 )
 
+ROW = '{"total_seconds": 1.0}'
+"""what counts of a run's last interval"""
+
 
 @dataclass(frozen=True)
 class Value:
@@ -92,7 +95,8 @@ def test_a_run_that_is_made_again_brings_its_own_result(tmp_path: Path) -> None:
     with LocalExecutor(tmp_path / "one", 1) as executor:
         job = Doubled(number=1, out=tmp_path / "one" / "runs" / "it")
         for value in (1.0, 7.0):
-            executor.save("1", job, Done(result={"value": value}, cpu_seconds=1.0))
+            result, records = {"value": value}, records_of("1")
+            executor.save("1", job, Done(result=result, cpu_seconds=1.0, records=records))
         assert executor._outcome("1", job).result.value == 7.0
 
 
@@ -134,19 +138,23 @@ class Played(Doubled):
     kind: ClassVar[str] = "strategy"
 
 
+def records_of(name: str) -> dict[str, str]:
+    """Return the least that a whole run directory holds, as it travels."""
+    texts = {METRICS: f"{ROW}\n", SUMMARY: '{"seconds": 1.0}', JOB: name}
+    return {
+        file: base64.b64encode(zlib.compress(text.encode())).decode()
+        for file, text in texts.items()
+    }
+
+
 def save_run(
     study: Path, number: int, kind: type[Doubled] = Played, place: str | None = None
 ) -> None:
     """Save a result whose job has written a run directory."""
     job = kind(number=number, out=study / "runs" / (place or str(number)))
     name = json_hash(job_key(job, study))
-    texts = {"metrics.jsonl": "{}\n", SUMMARY: "{}", JOB: name}
-    records = {
-        file: base64.b64encode(zlib.compress(text.encode())).decode()
-        for file, text in texts.items()
-    }
     with LocalExecutor(study, 1) as executor:
-        done = Done(result={"value": 2.0 * number}, cpu_seconds=1.0, records=records)
+        done = Done(result={"value": 2.0 * number}, cpu_seconds=1.0, records=records_of(name))
         executor.save(name, job, done)
         assert executor.is_saved(job)
 
@@ -165,7 +173,7 @@ def test_run_directories_go_with_their_jobs(tmp_path: Path) -> None:
     for source, folder, left in ((pack, "file", 0), (tmp_path / "here", "folder", 2)):
         there = tmp_path / folder
         assert merge_results([source], there) == Carried(added=2, known=0, left=left)
-        assert (there / "runs" / "2" / "metrics.jsonl").read_text() == "{}\n"
+        assert (there / "runs" / "2" / METRICS).read_text() == f"{ROW}\n"
         assert not (there / "runs" / "1" / "checkpoint").exists()
         with LocalExecutor(there, 1) as executor:
             jobs = [Played(number=number, out=there / "runs" / str(number)) for number in (1, 3)]

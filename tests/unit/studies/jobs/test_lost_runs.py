@@ -10,7 +10,7 @@ from typing import ClassVar
 from accerl.records import METRICS, SUMMARY
 from accerl.training.run_folder import CHECKPOINT
 from studies.jobs.local import LocalExecutor
-from tests.unit.studies.jobs.test_carry import Doubled, Value
+from tests.unit.studies.jobs.test_carry import ROW, Doubled, Value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +24,8 @@ class GoneOnFrom(Doubled):
         """Write a run directory too."""
         assert self.out is not None
         (self.out / CHECKPOINT).mkdir(parents=True)
-        for name in (METRICS, SUMMARY):
-            (self.out / name).write_text("{}")
+        (self.out / METRICS).write_text(ROW)
+        (self.out / SUMMARY).write_text('{"seconds": 1.0}')
         return super().run()
 
 
