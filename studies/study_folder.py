@@ -74,8 +74,8 @@ def check_folder(path: Path) -> None:
     Raises:
         UserError: it is such a folder.
     """
-    mine = path.is_dir() and not all(map(is_draft, path.iterdir()))
-    if mine and not is_study(path):
+    is_taken = path.is_dir() and not all(map(is_draft, path.iterdir()))
+    if is_taken and not is_study(path):
         raise UserError(f"{path} is not empty and holds no study; give --out a new folder")
 
 
