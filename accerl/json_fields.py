@@ -6,6 +6,7 @@ import json
 import tomllib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -46,7 +47,7 @@ class JsonFields:
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as a JSON object."""
-        return {name: _write(value) for name, value in vars(self).items()}
+        return {each.name: _write(getattr(self, each.name)) for each in fields(self)}  # type: ignore[arg-type]
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
+from time import sleep
 from typing import IO, Any
 
 import numpy as np
@@ -27,6 +28,8 @@ METRICS = "metrics.jsonl"
 CONFIG = "config.json"
 SUMMARY = "summary.json"
 CPU_INFO = Path("/proc/cpuinfo")
+LOOK_SECONDS = 0.1
+"""for which at most a lock is held to see whether somebody holds it"""
 _LIBRARIES = ("torch", "onnxruntime", "onnx", "gymnasium", "ale-py", "numpy", "optuna")
 
 
@@ -325,7 +328,9 @@ def locked(path: Path, taken: str) -> Iterator[None]:
     while True:
         with path.open("w") as file:
             if not try_lock(file):
-                raise UserError(taken)
+                sleep(LOOK_SECONDS)  # somebody may just have looked whether it is held
+                if not try_lock(file):
+                    raise UserError(taken)
             if not _is_at(path, file):  # who held it removed it after it was opened here
                 continue
             yield

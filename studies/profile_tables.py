@@ -20,7 +20,8 @@ from accerl.runtime.latency.predict import (
     Prediction,
     advise,
 )
-from accerl.runtime.latency.profile import PIXELS, LatencyProfile, SpecLatency
+from accerl.runtime.latency.profile import PIXELS, LatencyProfile
+from accerl.runtime.latency.row import SpecLatency
 from accerl.spec import CompressionSpec
 from analysis.formats import rounded
 from studies.progress import numbers_table
@@ -63,7 +64,7 @@ def print_profiles(rows: Sequence[dict[str, Any]], console: Console) -> None:
 def machine_row(machine: LatencyProfile, config: RunConfig) -> dict[str, Any]:
     """Return a machine's row in a list of them: what it is, and what is fastest on it."""
     advice = advise(machine, config)
-    fastest = max(advice.rows, key=lambda row: row.speedup)
+    fastest = min(advice.rows, key=lambda row: (row.is_stale, -row.speedup))  # as `fastest_first`
     return {
         "name": machine.name,
         "hash": machine.hash,
@@ -112,6 +113,7 @@ def print_machines(rows: Sequence[dict[str, Any]], config: RunConfig, console: C
         "cores": "of the learner's machine; actors share them, unless they are on other machines",
         "MB/s": "publications to each machine that acts, rollouts from it",
         "limit": "of fp32, as `accerl profile advise` says it",
+        "fastest": "of what acts with fresh weights, where anything does",
         "use one": "accerl train catch --profile NAME; accerl profile advise --profile NAME",
     }
     _print_facts(console, columns)

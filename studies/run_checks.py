@@ -12,7 +12,7 @@ from accerl.monitor.strategy import Strategy, check_students, check_times, specs
 from accerl.networks.make import make_network
 from accerl.own_code import own_errors
 from accerl.presets import PRESETS
-from accerl.runtime.latency.games import note_on_links, note_on_times, times_of_run
+from accerl.runtime.latency.games import note_on_times, notes_on_events, times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.ray.cluster import check_reachable
 from accerl.runtime.wiring import Wiring
@@ -33,7 +33,7 @@ def say_what_is_assumed(config: RunConfig, profile: LatencyProfile | None) -> No
     if config.preset not in PRESETS:
         say(describe_game(config))
     if profile is not None:
-        for note in (note_on_times(profile, config), note_on_links(profile, config)):
+        for note in (note_on_times(profile, config), *notes_on_events(profile, config)):
             if note is not None:
                 say(note)
 

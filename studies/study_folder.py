@@ -174,7 +174,17 @@ def pack_records(run: Path) -> dict[str, str]:
 
 
 def unpack_records(records: dict[str, str], run: Path) -> None:
-    """Write what `pack_records` returned; the summary last, as it tells that all is there."""
+    """Write what `pack_records` returned; the summary last, as it tells that all is there.
+
+    Raises:
+        UserError: the disk is full, or cannot be written.
+    """
     make_out_dir(run)
-    for name in sorted(records, key=lambda name: name == SUMMARY):
-        (run / Path(name).name).write_bytes(zlib.decompress(base64.b64decode(records[name])))
+    try:
+        for name in sorted(records, key=lambda name: name == SUMMARY):
+            (run / Path(name).name).write_bytes(zlib.decompress(base64.b64decode(records[name])))
+    except OSError as error:
+        raise UserError(
+            f"cannot save a run in {run}: {error.strerror or error}; when there is room, start the "
+            "same command again to go on"
+        ) from error

@@ -109,12 +109,15 @@ class CompressionConfig:
             sync_every=self.distill_sync_every,
             recorded_updates=self.distill_recorded_updates,
             precision=self.distill_precision,
-            rest_kl_nats=self._rest_kl_nats,
+            rest_kl_nats=self.rest_kl_nats,
         )
 
     @property
-    def _rest_kl_nats(self) -> float:
-        """No student rests that waits to be admitted, or where nothing limits distilling."""
+    def rest_kl_nats(self) -> float:
+        """The KL below which a student is distilled less.
+
+        None rests that waits to be admitted, or where nothing limits distilling.
+        """
         if not self.distill_updates:
             return 0.0
         return min(self.distill_rest_kl_nats, self.admit_kl_nats or math.inf)

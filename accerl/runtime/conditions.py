@@ -308,8 +308,10 @@ def draw_conditions(
     each lasts 10 to 30% of the horizon, cut off at its end. All kinds that the machine can show are
     equally likely: others take 1 to half of the learner's cores, or share the core of an actor that
     has a machine of its own, each of the machines being as likely; bandwidth falls to a fifth; one
-    core or all get two times slower; a third to three times as many actors (at most 12, or those
-    that there are) act.
+    core or all get two times slower, also where a GPU that it does not slow learns; a third to
+    three times as many actors (at most 12, or those that there are) act. Where all actors fill
+    rollouts together, as on a server, two or three times as many act, and the core of `actor-0` is
+    that of all.
 
     Args:
         seed: of the stream, such as a plan's hash.

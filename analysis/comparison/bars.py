@@ -285,8 +285,8 @@ def bar_sentences(contest: Mapping[str, Any], labels: Mapping[str, str]) -> list
         for bar in contest["bars"]
     ]
     return sentences + [
-        f"{labels[rule]} gained less on the validation seeds than {labels[static]}. A rule that "
-        "never switches is a static spec, so its search was too short, or did not hold that spec; "
-        "a longer or wider one could make it harder to beat."
+        f"{labels[rule]} took longer to the target on the validation seeds than {labels[static]}. "
+        "A rule that never switches is a static spec, so its search was too short, or did not hold "
+        "that spec; a longer or wider one could make it harder to beat."
         for rule, static in contest["weak_rules"].items()
     ]

@@ -1,1 +1,1 @@
-"""Tier 0: inner runs in closed form; of the games of `model` the optimum is known."""
+"""Tier 0: inner runs in closed form, of drawn games on drawn machines."""

@@ -116,7 +116,7 @@ class MachinePace:
     def _rounded(self, kl_nats: float) -> float:
         """Return a KL at which about as many updates are due: few paces must be worked out."""
         compression = self.config.compression
-        allowed, rest = compression.distill_updates, compression.distill_method.rest_kl_nats
+        allowed, rest = compression.distill_updates, compression.rest_kl_nats
         if not allowed or not rest:
             return 0.0
         share = updates_due(allowed, kl_nats, rest) / allowed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from importlib.util import find_spec
 
 from accerl.config import RunConfig
@@ -25,7 +26,7 @@ def incompatibility(
             None on the real clock.
         spec: what actors would act with.
     """
-    missing = [name for name in ENGINES.get(spec.graph, ()) if find_spec(name) is None]
+    missing = [name for name in ENGINES.get(spec.graph, ()) if not _is_installed(name)]
     if missing:
         return f"{' and '.join(missing)} not installed"
     try:
@@ -35,6 +36,11 @@ def incompatibility(
     if profile is not None and not profile.has(spec):
         return f"no times in latency profile {profile.name}"
     return None
+
+
+@cache
+def _is_installed(package: str) -> bool:
+    return find_spec(package) is not None
 
 
 def possible(

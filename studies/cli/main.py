@@ -9,7 +9,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import version
 from io import TextIOWrapper
@@ -92,7 +92,8 @@ def run(arguments: list[str]) -> int:
     # was closed, if it was not to go on then (nohup).
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, _interrupt)
+        terminals = [number for number in (1, 2) if os.isatty(number)]
+        signal.signal(signal.SIGHUP, lambda *_: _hang_up(terminals))
     if "" not in sys.path:
         sys.path.insert(0, "")  # a user's own students lie in the folder that they work in
     try:
@@ -229,4 +230,12 @@ def _open_streams() -> None:
 
 
 def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _hang_up(terminals: Sequence[int]) -> None:
+    """Interrupt; what is still to be printed on a closed terminal is thrown away."""
+    for number in terminals:
+        if not os.isatty(number):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
     raise KeyboardInterrupt

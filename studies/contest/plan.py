@@ -80,9 +80,9 @@ HELD_OUT = (NEW_MACHINE, NEW_GAME, NEW_BOTH)
 
 
 def left_out(budget: Budget) -> str:
-    """Return which hand-set strategies a budget does not tune."""
+    """Return which strategies that can be tuned a budget does not."""
     names = [name for name in SPACES_BY_NAME if name not in {*budget.entrants, "fixed"}]
-    return f"Hand-set strategies that are not tuned here: {', '.join(names)}."
+    return f"Strategies that are not tuned here: {', '.join(names)}."
 
 
 def check_specs(instances: Sequence[Instance], specs: Sequence[CompressionSpec]) -> None:

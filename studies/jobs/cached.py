@@ -22,7 +22,7 @@ from controller.bundle.meta import code_revision
 from studies.jobs.cache import ResultCache
 from studies.jobs.decided import decided_precision
 from studies.jobs.executor import Job, Outcome, R, describe_job, revisions
-from studies.jobs.work import SCRATCH, Done, End, Failed, Lost, has_run, job_key
+from studies.jobs.work import SCRATCH, Done, End, Failed, Lost, has_run, job_key, sees_run
 from studies.progress import Advance, say, silent
 from studies.study_folder import (
     driven,
@@ -165,9 +165,21 @@ class CachedExecutor(ABC):
     def _has_result(self, name: str, job: Job[Any]) -> bool:
         try:
             self._outcome(name, job)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, UserError):
             return False  # there is none, or one of another version, or edited
         return True
+
+    def check_place(self) -> None:
+        """Refuse to go on where the study's folder is no more.
+
+        Raises:
+            UserError: it was moved or deleted.
+        """
+        if find_folder(self.folder.path) != self.folder:
+            raise UserError(
+                f"{self.folder.path} was moved or deleted meanwhile, and a result cannot be saved "
+                "there; give the same command its new place as --out"
+            )
 
     def save(self, name: str, job: Job[Any], done: Done) -> None:
         """Save a result, and the records that came with it.
@@ -175,16 +187,12 @@ class CachedExecutor(ABC):
         Raises:
             UserError: the folder was moved, its disk is full, or the run directory went elsewhere.
         """
-        if find_folder(self.folder.path) != self.folder:
-            raise UserError(
-                f"{self.folder.path} was moved or deleted meanwhile, and a result cannot be saved "
-                "there; give the same command its new place as --out"
-            )
+        self.check_place()
         if job.out is not None and done.records is not None:
             if not has_run(job, name):
                 shutil.rmtree(job.out, ignore_errors=True)
             unpack_records(done.records, job.out)
-        if not has_run(job, name):
+        if not sees_run(job, name):
             raise UserError(
                 f"{job.out} is not there, though its run was made: another machine has a copy of "
                 f"{self.folder.path} of its own; share one folder, or give --out a new one"
@@ -277,10 +285,12 @@ class _Asked:
             if asked:  # all may be saved, and the progress that is there be another process's
                 self._tell()
         except BaseException:
-            self._take(wait=False)  # what has been done until now is not to be lost
-            self._waiting += self._running
-            self._running.clear()
-            self._tell(at_once=True)
+            try:
+                self._take(wait=False)  # what has been done until now is not to be lost
+            finally:
+                self._waiting += self._running
+                self._running.clear()
+                self._tell(at_once=True)
             raise
         if self._failed:
             others = f"; so did {len(self._failed) - 1} more" if self._failed[1:] else ""
@@ -349,6 +359,7 @@ class _Asked:
         """Have a lost job done again, within a bound; the error of a job would only come again."""
         told = describe_job(self._jobs[name].to_json())
         if isinstance(end, Failed):
+            self._executor.check_place()  # otherwise that is why
             self._failed.append(f"a job failed ({told}): {end.error}")
             return
         self._losses[name] += 1

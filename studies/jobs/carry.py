@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import SUMMARY, make_out_dir, write_bytes, write_json
+from accerl.records import SUMMARY, is_draft, make_out_dir, write_bytes, write_json
 from analysis.formats import counted
 from analysis.records.read import read_list, read_record
 from studies.jobs.cached import RESULTS
@@ -257,7 +257,11 @@ def _jobs_of(study: Path, *, asked: bool) -> dict[str, Any]:
 
     One that is `asked` for them must be a study's; an empty one may become a study's folder.
     """
-    if study.is_dir() and not is_study(study) and (asked or any(study.iterdir())):
+    if (
+        study.is_dir()
+        and not is_study(study)
+        and (asked or not all(map(is_draft, study.iterdir())))
+    ):
         raise UserError(f"{study} holds no study; give the --out of `accerl study run`")
     jobs = {}
     for path in sorted((study / RESULTS).glob("*.json")):

@@ -20,6 +20,7 @@ from accerl.runtime.process.supervise import (
     hiding_main_module,
     ignoring_interrupts,
     leave_interrupts,
+    start_tracker,
 )
 from studies.jobs.cached import CachedExecutor
 from studies.jobs.executor import Job
@@ -48,6 +49,7 @@ class LocalExecutor(CachedExecutor):
     def __init__(self, out: Path, workers: int, *, saved_only: bool = False) -> None:
         super().__init__(out, saved_only=saved_only)
         self.workers = workers or default_workers()
+        start_tracker()  # before the pools do, which know nothing of the end of a terminal
         self._idle: list[ProcessPoolExecutor] = []
         self._busy: dict[Future[Done | Failed], tuple[str, bool, ProcessPoolExecutor]] = {}
         # Workers end when this closes, as it also does when this process is killed.

@@ -93,7 +93,18 @@ class RayExecutor(CachedExecutor):
         return self._limit or max(1, int(self._ray.cluster_resources().get("CPU", 0.0)))
 
     def _alone(self) -> dict[str, Any]:
-        """Return what gives a task a node to itself."""
+        """Return what gives a task a node to itself.
+
+        Raises:
+            UserError: no node may be timed on, or the one that was has died.
+        """
+        alive = {node["NodeID"] for node in alive_nodes(self._ray)}
+        if self._timed_node is not None and self._timed_node["NodeID"] not in alive:
+            raise UserError(
+                f"node {self._timed_node['NodeManagerHostname']}, on which is timed, has left the "
+                "cluster; start the same command again to time what is left on another one, or "
+                "give --out a new folder to have all seconds from one machine"
+            )
         if self._timed_node is None:
             needs = {**NEEDS, WHOLE_NODE: 1.0}
             start = f"ray start --resources='{{\"{WHOLE_NODE}\": 1}}'"

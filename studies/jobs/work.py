@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from time import process_time
+from time import monotonic, process_time, sleep
 from types import FunctionType
 from typing import Any
 
@@ -30,6 +30,8 @@ SCRATCH = ".scratch"
 """in a study's folder: run directories in the making"""
 JOB = "job.id"
 """in a run directory: the name of the job that made it"""
+SEEN_SECONDS = 60.0
+"""after which a folder that machines share shows what another has made: NFS keeps what it knew"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +184,18 @@ def has_run(job: Job[Any], digest: str) -> bool:
     if not is_run_of(job.out, digest):
         return False
     return not job.is_gone_on_from or has_checkpoint(job.out / CHECKPOINT)
+
+
+def sees_run(job: Job[Any], digest: str) -> bool:
+    """Whether `has_run`, perhaps only when the folder shows what another machine has made there."""
+    until = monotonic() + SEEN_SECONDS
+    while not has_run(job, digest):
+        if job.out is None or monotonic() > until:
+            return False
+        if job.out.parent.is_dir():
+            os.listdir(job.out.parent)  # has the file system look again
+        sleep(0.5)
+    return True
 
 
 def _settle(run: Path, job: Job[Any], digest: str) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from accerl.errors import UserError
 from accerl.records import read_json, write_json
+from accerl.spec import CompressionSpec, Decision
+from studies.jobs import work
 from studies.jobs.cached import PROGRESS, RESULTS, job_counts
-from studies.jobs.executor import open_executor
+from studies.jobs.executor import Job, open_executor
 from studies.study_folder import check_folder, claim, is_driven, make_folder
 from tests.fixtures.studies.diary import DiaryJob, notes
 from tests.fixtures.studies.jobs import catch_job, results_of
@@ -32,6 +35,17 @@ def test_nothing_is_written_where_a_folder_was_moved_from(tmp_path: Path) -> Non
     assert len(notes(diary, "begun", 1)) == 1
 
 
+def test_a_job_that_fails_as_its_folder_was_moved_says_so(tmp_path: Path) -> None:
+    diary = tmp_path / "diary"
+    diary.mkdir()
+    with (
+        open_executor(tmp_path / "study", 1) as executor,
+        pytest.raises(UserError, match=r"study was moved or deleted meanwhile, .* as --out"),
+    ):
+        executor.map([DiaryJob(number=1, diary=diary, does="move")])
+    assert not (tmp_path / "study").exists()
+
+
 def test_a_result_of_another_form_is_made_again(tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     diary.mkdir()
@@ -45,6 +59,39 @@ def test_a_result_of_another_form_is_made_again(tmp_path: Path) -> None:
         assert not executor.is_saved(job)
         assert [each.number for each in results_of(executor.map([job]))] == [3]
     assert len(notes(diary, "begun")) == 2
+
+
+def test_a_result_whose_spec_is_none_of_today_s_is_not_there(tmp_path: Path) -> None:
+    job = catch_job(3, tmp_path / "study" / "runs" / "a")
+    with open_executor(tmp_path / "study", 1) as executor:
+        executor.map([job])
+        assert executor.is_saved(job)
+    (file,) = (tmp_path / "study" / RESULTS).glob("*.json")
+    found = read_json(file)
+    decisions = found["result"]["value"]["decisions"]
+    decisions[0] = Decision.of(CompressionSpec(bits=8)).to_json()
+    text = json.dumps(found)
+    assert '"bits": 8' in text
+    file.write_text(text.replace('"bits": 8', '"bits": 7'))
+    with open_executor(tmp_path / "study", 1) as executor:
+        assert not executor.is_saved(job)
+
+
+def test_a_run_that_another_machine_has_just_made_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that machines share may show what is new in it seconds later."""
+    looks: list[str] = []
+
+    def appears(job: Job[Any], digest: str) -> bool:
+        looks.append(digest)
+        return len(looks) > 2
+
+    monkeypatch.setattr(work, "has_run", appears)
+    assert work.sees_run(catch_job(3, tmp_path / "runs" / "a"), "name")
+    monkeypatch.setattr(work, "SEEN_SECONDS", 0.0)
+    looks.clear()
+    assert not work.sees_run(catch_job(3, tmp_path / "runs" / "a"), "name")
 
 
 def cut_off(file: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,6 +102,31 @@ def test_what_a_terminal_sends_ends_everything_and_the_run_can_be_resumed(
     before = len(list(read_metrics(catch.out)))
     indices = resume(catch.out)
     assert len(indices) > before
+    assert indices == list(range(len(indices)))
+
+
+def test_a_run_whose_terminal_is_closed_ends_as_by_ctrl_c(tmp_path: Path) -> None:
+    """What it still prints, such as its progress, has nowhere to go."""
+    ours, theirs = pty.openpty()
+
+    def take_the_terminal() -> None:
+        _heed()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    with subprocess.Popen(
+        [*COMMAND, "catch", *REAL, "--seconds", "600", "--out", str(tmp_path / "run")],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=take_the_terminal,
+    ) as training:
+        os.close(theirs)
+        wait_for(lambda: has_checkpoint(tmp_path / "run" / CHECKPOINT), "a first checkpoint")
+        assert training.poll() is None
+        os.close(ours)
+        assert training.wait(60) == 130
+    indices = resume(tmp_path / "run")
     assert indices == list(range(len(indices)))
 
 

@@ -31,6 +31,7 @@ from accerl.runtime.ray.distillers import RayDistillers
 from accerl.runtime.ray.run import RayRun
 from accerl.runtime.ray.worker import RayWorker
 from accerl.spec import CompressionSpec, Decision
+from tests.fixtures.command_line import call
 from tests.fixtures.runs.process_runs import PATIENCE_SECONDS
 from tests.fixtures.runs.processes import wait_for
 from tests.fixtures.runs.ray_runs import advance_until, ray_catch
@@ -85,6 +86,20 @@ def on(address: str, config: RunConfig | None = None, **changes: Any) -> RunConf
 def test_an_address_without_a_cluster_is_refused(address: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         RayRun(on(address))
+
+
+def test_a_run_begins_nothing_without_the_cluster_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other tests may have one running: Ray would find it."""
+
+    def find_none(address: str) -> None:
+        raise UserError(f"no Ray cluster answers at {address}")
+
+    monkeypatch.setattr("accerl.runtime.ray.cluster.connect", find_none)
+    command = ["train", "catch", "--runtime", "ray", "--cluster", "auto", "--seconds", "1"]
+    assert call(*command, "--out", str(tmp_path / "run")) == 2
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_client_cannot_hold_the_learner() -> None:

@@ -226,3 +226,15 @@ with open_executor(Path({str(tmp_path)!r}), cluster={made.address!r}) as executo
         assert found == [*range(6)]
     assert [len(notes(diary, "begun", number)) for number in range(2)] == [1, 1]
     assert [len(notes(diary, "ended", number)) for number in range(6)] == [1] * 6
+
+
+def test_timed_work_does_not_change_machines_unnoticed(
+    ray_nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_executor(tmp_path, cluster=ray_nodes.address) as executor:
+        assert isinstance(executor, on_ray.RayExecutor)
+        executor._alone()
+        executor._alone()
+        monkeypatch.setattr(on_ray, "alive_nodes", lambda _: [])
+        with pytest.raises(UserError, match="on which is timed, has left the cluster"):
+            executor._alone()

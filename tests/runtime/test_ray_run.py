@@ -218,6 +218,23 @@ def test_what_the_learner_does_off_the_clock_is_not_booked_with_a_death(
     assert noted == [{"actor-0": 1234}]
 
 
+@pytest.mark.parametrize("are_ready", [True, False])
+def test_a_node_that_dies_counts_once_however_many_actors_it_had(
+    ray: Any, monkeypatch: pytest.MonkeyPatch, *, are_ready: bool
+) -> None:
+    """Those that have not started yet have not said where they are."""
+    run = RayRun(ray_catch(num_actors=2))
+    counted: list[bool] = []
+    monkeypatch.setattr(run._supervisor, "replace", lambda *_, counts, **__: counted.append(counts))
+    try:
+        for actor in run._actors:
+            actor.started = Started("a node", 1234, "") if are_ready else None
+            run._replace(actor, ray.exceptions.RayError("its node has died"))
+    finally:
+        run.close()
+    assert counted == [True, False]
+
+
 def test_a_close_that_is_interrupted_lets_go_of_the_cluster(
     ray: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,7 +152,7 @@ class StudentPool:
         """Return how many of the allowed updates a network needs, by how far off it was."""
         trainer = self._trainers.get(key)
         known = None if trainer is None else trainer.kl_nats
-        return updates_due(allowed, known, self.config.distill_method.rest_kl_nats)
+        return updates_due(allowed, known, self.config.rest_kl_nats)
 
     def trainer(self, key: StudentKey) -> StudentTrainer:
         """Return who trains the network of `key`, which is trained here."""

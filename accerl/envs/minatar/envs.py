@@ -11,12 +11,10 @@ from accerl.envs.minatar.asterix import Asterix
 from accerl.envs.minatar.breakout import Breakout
 from accerl.envs.minatar.dice import Dice
 from accerl.envs.minatar.freeway import Freeway
-from accerl.envs.minatar.game import SIDE, Game
+from accerl.envs.minatar.game import SIDE, STICKY_PROBABILITY, Game
 from accerl.envs.minatar.space_invaders import SpaceInvaders
 from accerl.networks.observation import ObservationSpec
 
-STICKY_PROBABILITY = 0.1
-"""of repeating the last action in place of the new one"""
 GAMES: dict[str, type[Game]] = {
     "minatar-asterix": Asterix,
     "minatar-breakout": Breakout,

@@ -10,6 +10,8 @@ from accerl.envs.minatar.dice import Dice
 
 SIDE = 10
 CELLS = SIDE * SIDE
+STICKY_PROBABILITY = 0.1
+"""of repeating the last action in place of the new one"""
 ON = np.uint8(255)
 """of a cell that holds an object"""
 

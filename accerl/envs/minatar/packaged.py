@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from accerl.envs.base import Step
+from accerl.envs.minatar.game import STICKY_PROBABILITY
 from accerl.errors import UserError
 from accerl.networks.observation import ObservationSpec
 from accerl.seeds import Role, stream
@@ -29,9 +30,6 @@ class PackagedEnvs:
     Raises:
         UserError: the package is not installed.
     """
-
-    STICKY_PROBABILITY = 0.1
-    """of repeating the last action in place of the new one"""
 
     def __init__(self, game: str, num_envs: int) -> None:
         module = _load_game(game)
@@ -60,7 +58,7 @@ class PackagedEnvs:
         terminated = np.zeros(self.num_envs, dtype=np.bool_)
         wanted = self._actions[actions]
         for index, game in enumerate(self._games):
-            if game.random.rand() >= self.STICKY_PROBABILITY:
+            if game.random.rand() >= STICKY_PROBABILITY:
                 self._last[index] = wanted[index]
             reward[index], terminated[index] = game.act(self._last[index])
             if terminated[index]:

@@ -9,7 +9,8 @@ from statistics import median
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.row import SpecLatency
 from accerl.spec import CompressionSpec
 
 

@@ -25,7 +25,8 @@ import numpy as np
 
 from accerl.config import actors_beside
 from accerl.errors import UserError, did_you_mean
-from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.row import SpecLatency
 from accerl.runtime.latency.shipped import GPU_US_PER_SAMPLE, two_core, with_gpu
 from accerl.runtime.latency.shipped.paper import paper_profile
 from accerl.seeds import Role, generator

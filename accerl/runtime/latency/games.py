@@ -7,6 +7,7 @@ from dataclasses import replace
 from accerl.config import RunConfig
 from accerl.families import shown
 from accerl.presets import PRESETS
+from accerl.runtime.conditions import ACTORS, THROTTLE
 from accerl.runtime.latency.profile import PIXELS, LatencyProfile
 from accerl.runtime.wiring import Wiring
 
@@ -85,11 +86,27 @@ def as_wired(profile: LatencyProfile, config: RunConfig) -> LatencyProfile:
     )
 
 
-def note_on_links(profile: LatencyProfile, config: RunConfig) -> str | None:
-    """Say of a run's events about bandwidth that the profile has no links; None: it has."""
-    if profile.has_links or not config.conditions.changes_bandwidth:
-        return None
-    return f"bandwidth events change nothing: latency profile {profile.name!r} has no links"
+def notes_on_events(profile: LatencyProfile, config: RunConfig) -> list[str]:
+    """Say which of a run's events change nothing on a machine, and what is meant by its actors."""
+    events = config.conditions.events
+    slowed = {event.process for event in events if event.kind == THROTTLE}
+    by_group = any(event.kind == ACTORS or event.process.startswith("actor-") for event in events)
+    notes = []
+    if config.conditions.changes_bandwidth and not profile.has_links:
+        notes.append(
+            f"bandwidth events change nothing: latency profile {profile.name!r} has no links"
+        )
+    if profile.learner == "gpu" and "learner" in slowed:
+        notes.append(
+            "events that slow the learner's core change nothing: on latency profile "
+            f"{profile.name!r} a GPU learns"
+        )
+    if by_group and profile.actors_per_batch > 1:
+        notes.append(
+            f"for events {profile.actors_per_batch} actors, which fill rollouts together, count as "
+            f"one: latency profile {profile.name!r} has {profile.groups}"
+        )
+    return notes
 
 
 def note_on_times(profile: LatencyProfile, config: RunConfig) -> str | None:

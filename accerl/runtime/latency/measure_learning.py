@@ -30,7 +30,8 @@ from accerl.networks.graph_policy import Policy, count_bytes
 from accerl.networks.make import make_network
 from accerl.records import fingerprint
 from accerl.runtime.latency.measure_acting import Acted, Acting, play_at_random, relative_spread
-from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.row import SpecLatency
 from accerl.runtime.machine.cores import LearnersCores, usable_cores
 from accerl.runtime.publishing.charges import PIECE_UPDATES
 from accerl.spec import IDENTITY, CompressionSpec, StudentKey

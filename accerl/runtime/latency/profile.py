@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,34 +18,19 @@ import numpy as np
 from accerl.errors import UserError, first_line, require_choice
 from accerl.json_fields import JsonFields
 from accerl.records import json_hash
+from accerl.runtime.latency.row import SpecLatency
 from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, is_import_path
 
 FORMAT = 3
 PIXELS = (4, 84, 84)
 """what the paper's networks see"""
 LEARNERS = ("cpu", "gpu")
+_Key = tuple[str, int, str, float]
 _WIRING = (
     "name", "num_actors", "actors_per_batch", "num_distillers", "cores", "learner", "gpu_core",
     "num_hosts", "down_bytes_per_second", "up_bytes_per_second", "step_bytes",
 )  # fmt: skip
 """what belongs to a machine and not to what is played on it"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpecLatency(JsonFields):
-    """One row of the table: what acting with `spec` costs."""
-
-    spec: CompressionSpec
-    infer_us: dict[int, float]
-    """microseconds per state, by batch size"""
-    publish_ms: float
-    """compress + export, milliseconds per publication"""
-    distill_us: float
-    """one distillation update of this student or pruned network, microseconds per state"""
-    load_ms: float = 0.0
-    """what it takes an actor to make an engine of it, milliseconds per publication"""
-    size_bytes: int = 0
-    """what is sent to each actor per publication"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +223,7 @@ class LatencyProfile(JsonFields):
 
     def infer_seconds(self, spec: CompressionSpec, batch: int) -> float:
         """Return seconds to infer one batch of `batch` states with `spec`."""
-        return self._interpolate(spec, lambda row: _per_state_us(row, batch)) * batch * 1e-6
+        return self._interpolate(spec, lambda row: row.per_state_us(batch)) * batch * 1e-6
 
     def publish_seconds(self, spec: CompressionSpec) -> float:
         """Return seconds to compress and export one publication of `spec`."""
@@ -250,8 +236,16 @@ class LatencyProfile(JsonFields):
         counts like that. Below the lowest there are none, and what one level alone was measured of
         says nothing about others.
         """
-        levels = {row.spec.sparsity for row in self.specs if _key(row.spec) == _key(spec)}
-        return spec.sparsity in levels or (len(levels) > 1 and spec.sparsity > min(levels))
+        levels = [row.spec.sparsity for row in self._rows.get(_key(spec), ())]
+        return spec.sparsity in levels or (len(levels) > 1 and spec.sparsity > levels[0])
+
+    @cached_property
+    def _rows(self) -> dict[_Key, list[SpecLatency]]:
+        """Rows that differ in sparsity alone, by it."""
+        rows: dict[_Key, list[SpecLatency]] = {}
+        for row in sorted(self.specs, key=lambda row: row.spec.sparsity):
+            rows.setdefault(_key(row.spec), []).append(row)
+        return rows
 
     @property
     def groups(self) -> int:
@@ -336,10 +330,7 @@ class LatencyProfile(JsonFields):
 
     def _interpolate(self, spec: CompressionSpec, value: Callable[[SpecLatency], float]) -> float:
         """Read a table value, linear in sparsity between the measured levels."""
-        rows = sorted(
-            (row for row in self.specs if _key(row.spec) == _key(spec)),
-            key=lambda row: row.spec.sparsity,
-        )
+        rows = self._rows.get(_key(spec), [])
         if not self.has(spec):
             hint = "choose one that it lists (`accerl profile show`), or measure all that a "
             hint += "profile can hold (`accerl profile measure`)"
@@ -349,6 +340,8 @@ class LatencyProfile(JsonFields):
                 f"latency profile {self.name!r} has no times for {spec.label!r}; {hint}"
             )
         levels = [row.spec.sparsity for row in rows]
+        if spec.sparsity in levels:
+            return value(rows[levels.index(spec.sparsity)])
         return float(np.interp(spec.sparsity, levels, [value(row) for row in rows]))
 
     def to_json(self) -> dict[str, Any]:
@@ -384,12 +377,6 @@ class LatencyProfile(JsonFields):
             raise UserError(f"latency profile is damaged: {what}; measure it again") from error
 
 
-def _key(spec: CompressionSpec) -> tuple[str, int, str, float]:
+def _key(spec: CompressionSpec) -> _Key:
     """What two rows of a table share that differ in sparsity alone."""
     return spec.student, spec.bits, spec.graph, spec.rank
-
-
-def _per_state_us(row: SpecLatency, batch: int) -> float:
-    """Microseconds per state at `batch`, linear in log2(batch) between measured sizes."""
-    sizes = sorted(row.infer_us)
-    return float(np.interp(np.log2(batch), np.log2(sizes), [row.infer_us[size] for size in sizes]))

@@ -189,7 +189,7 @@ class Work:
         if not wiring.compressor:  # the learner, which goes on learning after some
             share = allowed or PIECE_UPDATES
         kl = usual_kl_nats(spec) if kl_nats is None else kl_nats
-        share = updates_due(share, kl, compression.distill_method.rest_kl_nats)
+        share = updates_due(share, kl, compression.rest_kl_nats)
         return cls(
             wiring=wiring,
             rollout=config.learner.unroll * runtime.num_envs,

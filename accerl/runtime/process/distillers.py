@@ -1,6 +1,7 @@
 """Distillers: processes that only distil, beside the one that compresses (ND in the paper).
 
-Each distils what it is in charge of, without pause and in small pieces, from the learner's weights
+Each distils what it is in charge of in small pieces, without pause until it has done what
+`compression.distill_updates` allows it for one of the learner's updates, from the learner's weights
 and the recorded states in shared memory, and puts what it has made on its board after each piece.
 Distillers that have the same student read each other's boards and add up what they do
 (`compress/distillation/sharing.py`); the compressor reads the boards when it publishes. Nobody

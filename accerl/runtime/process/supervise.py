@@ -74,8 +74,8 @@ def ignoring_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for sign, handler in handlers.items():
             signal.signal(sign, handler)
-    if heard:
-        signal.raise_signal(heard[0])
+    for sign in dict.fromkeys(heard):
+        signal.raise_signal(sign)
 
 
 def leave_interrupts() -> None:

@@ -73,10 +73,14 @@ def check_reachable(address: str) -> None:
         address: see `RayConfig.address`.
 
     Raises:
-        UserError: Ray is not installed, or nobody listens there.
+        UserError: Ray is not installed, or there is no such cluster.
     """
     import_ray("--runtime ray")
-    if address not in ("", "auto"):
+    if address == "auto":
+        ray, is_own = connect(address)
+        if is_own:
+            ray.shutdown()
+    elif address:
         _check_listens(address)
 
 

@@ -37,6 +37,10 @@ WORK = ("collect", "distil", "measure", "work")
 """methods that finish a piece of work"""
 
 
+UNKNOWN = ""
+"""stands for the node of who died before it said where it is"""
+
+
 class RayRun(ParallelRun[RayWorker]):
     """A run whose workers are Ray actors, on this machine or on many.
 
@@ -221,6 +225,7 @@ class RayRun(ParallelRun[RayWorker]):
         if started.version != accerl.__version__:
             raise wrong_version(started.node, f"AcceRL {started.version}")
         worker.started, worker.ready = started, True
+        self._dead_nodes.discard(UNKNOWN)
         if worker.role in ("actor", "compressor"):
             ready = [actor for actor in self._actors if actor.ready]
             self.publishing.hear({f"{w.name}.{w.restarts}": w.handle for w in ready})
@@ -244,9 +249,10 @@ class RayRun(ParallelRun[RayWorker]):
             found, node_died = described(self._cluster.ray, error)
             if cause is not None:
                 print(str(error), file=sys.stderr)  # its traceback
-            if node_died and worker.started is not None:
-                counts = worker.started.node not in self._dead_nodes
-                self._dead_nodes.add(worker.started.node)
+            if node_died:
+                node = worker.started.node if worker.started else UNKNOWN
+                counts = node not in self._dead_nodes
+                self._dead_nodes.add(node)
         self._cpu.note(self._workers_here())  # the learner's own seconds may be off the clock
         self._supervisor.replace(
             worker,

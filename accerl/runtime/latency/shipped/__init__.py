@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from accerl.records import read_json
-from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.row import SpecLatency
 
 GPU_US_PER_SAMPLE = 6.0
 """one pass of Original over one sample on a data-centre GPU"""

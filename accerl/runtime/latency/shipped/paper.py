@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.row import SpecLatency
 from accerl.spec import CompressionSpec
 
 PAPER = "paper-1080ti"

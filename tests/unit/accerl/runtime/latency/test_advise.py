@@ -17,8 +17,9 @@ from accerl.runtime.latency.predict import (
     free_steps_per_second,
     predict,
 )
-from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
+from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import SHIPPED, load_profile
+from accerl.runtime.latency.row import SpecLatency
 from accerl.runtime.latency.steady import Work, settle
 from accerl.spec import IDENTITY, CompressionSpec
 

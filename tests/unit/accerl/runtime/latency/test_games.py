@@ -11,12 +11,12 @@ from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.presets import load_preset
 from accerl.records import fingerprint
-from accerl.runtime.conditions import BANDWIDTH, Condition, Conditions
+from accerl.runtime.conditions import ACTORS, BANDWIDTH, THROTTLE, Condition, Conditions
 from accerl.runtime.latency import measure
 from accerl.runtime.latency.games import (
     no_longer_timed,
-    note_on_links,
     note_on_times,
+    notes_on_events,
     times_of_game,
     times_of_run,
     with_games_of,
@@ -147,10 +147,29 @@ def test_whoever_waits_for_a_link_that_is_not_there_hears_of_it() -> None:
     slow = Condition(at_seconds=0.0, lasts_seconds=1.0, kind=BANDWIDTH, amount=0.5)
     config = replace(calm, conditions=Conditions((slow,)))
     note = "bandwidth events change nothing: latency profile 'fast' has no links"
-    assert note_on_links(BASE, config) == note
-    assert note_on_links(BASE, calm) is None
-    assert note_on_links(replace(BASE, down_bytes_per_second=1e6), config) is None
-    assert note_on_links(replace(BASE, up_bytes_per_second=1e6), config) is None
+    assert notes_on_events(BASE, config) == [note]
+    assert not notes_on_events(BASE, calm)
+    assert not notes_on_events(replace(BASE, down_bytes_per_second=1e6), config)
+    assert not notes_on_events(replace(BASE, up_bytes_per_second=1e6), config)
+
+
+def test_what_events_mean_where_a_gpu_learns_and_actors_act_together_is_said() -> None:
+    server = replace(BASE, learner="gpu", num_actors=16, actors_per_batch=16)
+
+    def said_of(kind: str, process: str = "") -> list[str]:
+        event = Condition(at_seconds=0.0, lasts_seconds=1.0, kind=kind, amount=2.0, process=process)
+        config = replace(load_preset("catch"), conditions=Conditions((event,)))
+        assert not notes_on_events(BASE, config)
+        return notes_on_events(server, config)
+
+    together = (
+        "for events 16 actors, which fill rollouts together, count as one: latency profile 'fast' "
+        "has 1"
+    )
+    assert said_of(ACTORS) == said_of(THROTTLE, "actor-0") == [together]
+    (slower,) = said_of(THROTTLE, "learner")
+    assert slower.startswith("events that slow the learner's core change nothing")
+    assert not said_of(THROTTLE)  # the actors' cores slow
 
 
 def test_profiles_of_one_game_read_and_hash_as_they_always_did(tmp_path: Path) -> None:
