@@ -47,11 +47,11 @@ def auto_means(precision: str | None) -> Iterator[None]:
 
 
 def note_on_precision(wanted: str, device: str | torch.device) -> str | None:
-    """Say so if a precision is slower than float32 on a device of this machine."""
+    """Say so if a precision is no faster than float32 on a device of this machine."""
     if wanted != BF16 or choose_precision(AUTO, device) == BF16:
         return None
     return (
-        "bf16 takes longer than float32 on this machine; --precision auto leaves the choice to it"
+        "bf16 is not faster than float32 on this machine; --precision auto leaves the choice to it"
     )
 
 

@@ -17,7 +17,12 @@ from typing import Protocol
 
 import numpy as np
 import onnxruntime
-from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidProtobuf, RuntimeException
+from onnxruntime.capi.onnxruntime_pybind11_state import (
+    Fail,
+    InvalidArgument,
+    InvalidProtobuf,
+    RuntimeException,
+)
 
 from accerl.compress.artifact import Artifact
 from accerl.errors import UserError
@@ -103,8 +108,18 @@ class OrtEngine:
         self._session = open_session(artifact.payload, threads=threads)
 
     def infer(self, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return logits [B, A] and values [B], float32."""
-        logits, values = self._session.run(("logits", "value"), {"obs": obs})
+        """Return logits [B, A] and values [B], float32.
+
+        Raises:
+            UserError: it was exported for another shape, or for another number of states.
+        """
+        try:
+            logits, values = self._session.run(("logits", "value"), {"obs": obs})
+        except InvalidArgument as error:
+            wanted = self._session.get_inputs()[0].shape
+            raise UserError(
+                f"{self.spec.label} was exported for states {wanted}, got {list(obs.shape)}"
+            ) from error
         return np.asarray(logits), np.asarray(values)
 
 

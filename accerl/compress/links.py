@@ -162,7 +162,8 @@ class Distillation:
     """what to call `student`; None: by its layers or its class"""
 
     def __post_init__(self) -> None:
-        require_fields(self, "distil", "updates", "must not be negative", lambda n: n >= 0)
+        rule = "must be a whole number that is not negative"
+        require_fields(self, "distil", "updates", rule, lambda n: type(n) is int and n >= 0)
         require_fields(self, "distil", "learning_rate", "must be positive", lambda r: r > 0.0)
         if not isinstance(self.student, nn.Module | None):
             wanted = "must be a network, such as policy_for(game, 'net3')"
@@ -311,8 +312,9 @@ class ONNX:
     stage = Stage.EXPORT
 
     def __post_init__(self) -> None:
-        at_least_one = self.batch is None or self.batch >= 1
-        require(at_least_one, "export: a fixed batch", "must be at least 1", self.batch)
+        is_batch = self.batch is None or (type(self.batch) is int and self.batch >= 1)
+        rule = "must be a whole number, at least 1"
+        require(is_batch, "export: a fixed batch", rule, self.batch)
 
     def apply(self, state: CompressionState) -> CompressionState:
         """Return the state with its artifact.

@@ -87,7 +87,8 @@ def check_rank(rank: float) -> None:
         UserError: it is not in (0, 1].
     """
     rule = "is the fraction of singular values kept and must lie in (0, 1]"
-    require(0.0 < rank <= 1.0, "low rank: rank", rule, rank)
+    is_number = isinstance(rank, int | float)
+    require(is_number and 0.0 < rank <= 1.0, "low rank: rank", rule, rank)
 
 
 class Factoriser:

@@ -6,6 +6,7 @@ import math
 import traceback
 from collections.abc import Callable, Mapping
 from inspect import signature
+from textwrap import shorten
 from typing import Any
 
 import gymnasium
@@ -137,16 +138,16 @@ class _Actions:
         if isinstance(space, spaces.Discrete):
             self.count = int(space.n)
             return
+        shown = shorten(" ".join(str(space).split()), 100, placeholder=" ...")  # NumPy breaks lines
         if not isinstance(space, spaces.MultiDiscrete) or space.nvec.ndim != 1:
             kind = "continuous" if isinstance(space, spaces.Box) else "of another kind"
             raise UserError(
-                f"game {game!r}: its actions are {kind}, {space}; Discrete and MultiDiscrete "
-                "actions can be learned"
+                f"game {game!r}: its actions are {kind}, {shown}; Discrete and MultiDiscrete "
+                "actions, of one axis, can be learned"
             )
         self._sizes = tuple(map(int, space.nvec))
         self.count = math.prod(self._sizes)  # NumPy's product would overflow
         if self.count > MAX_ACTIONS:
-            shown = " ".join(str(space).split())  # NumPy breaks lines
             raise UserError(
                 f"game {game!r}: {shown} has {self.count} combinations, and at most {MAX_ACTIONS} "
                 "can be learned; leave some out by a wrapper of your own (--set env.wrappers)"

@@ -20,6 +20,7 @@ from accerl.errors import UserError, did_you_mean
 from accerl.learner.learner import UpdateStats
 from accerl.runtime.machine.cores import usable_cores
 from accerl.runtime.parallel import ParallelRun
+from accerl.runtime.process.supervise import end_with_parent, leave_interrupts
 from accerl.runtime.run import PHASES, IntervalReport
 from accerl.runtime.serial.run import SerialRun
 from accerl.seeds import Role, generator, number
@@ -170,13 +171,16 @@ def _measure_emulators(pipeline: Pipeline, seconds: float, seed: int) -> dict[st
         process.start()
         theirs.close()
         started.append((pipe, process))
-    for pipe, _ in started:
-        pipe.recv()  # ready
-    for pipe, _ in started:
-        pipe.send(seconds)
-    results = [pipe.recv() for pipe, _ in started]
-    for _, process in started:
-        process.join()
+    try:
+        for pipe, _ in started:
+            pipe.recv()  # ready
+        for pipe, _ in started:
+            pipe.send(seconds)
+        results = [pipe.recv() for pipe, _ in started]
+    finally:
+        for _, process in started:
+            process.terminate()
+            process.join()
     steps = sum(result["env_steps"] for result in results)
     elapsed = float(np.mean([result["seconds"] for result in results]))
     phases = dict.fromkeys(PHASES, 0.0)
@@ -199,6 +203,8 @@ def _measure_emulators(pipeline: Pipeline, seconds: float, seed: int) -> dict[st
 
 def emulate(pipe: Connection, game: str, num_envs: int, seed: int) -> None:
     """Body of a process: step environments at random for as many seconds as it receives."""
+    leave_interrupts()  # its parent ends it
+    end_with_parent()
     envs = make_envs(game, num_envs)
     actions = generator(seed, Role.ACTIONS).integers(envs.num_actions, size=(997, num_envs))
     envs.reset(number(seed, Role.EPISODES))

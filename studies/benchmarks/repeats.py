@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
+import signal
+import sys
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -20,6 +23,7 @@ import torch
 from accerl.errors import UserError
 from accerl.records import fingerprint, versions
 from accerl.runtime.machine.cores import usable_cores
+from accerl.runtime.process.supervise import end_with_parent
 from controller.bundle.meta import code_revision
 
 Key = TypeVar("Key", bound=Hashable)
@@ -91,8 +95,21 @@ def apart(call: Callable[..., T], *arguments: Any, what: str) -> T:
         UserError: see `refuse_killed`.
     """
     spawn = multiprocessing.get_context("spawn")
-    with refuse_killed(what), ProcessPoolExecutor(1, spawn) as fresh:
-        return fresh.submit(call, *arguments).result()
+    with refuse_killed(what), ProcessPoolExecutor(1, spawn, _heed_the_end) as fresh:
+        process = fresh.submit(os.getpid).result()
+        measured = fresh.submit(call, *arguments)
+        try:
+            return measured.result()
+        except BaseException:
+            if not measured.done():  # this command is to end before the measurement does
+                os.kill(process, signal.SIGTERM)
+            raise
+
+
+def _heed_the_end() -> None:
+    """Have this process give up what it measures, and tidy up, when it is asked to end."""
+    end_with_parent()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
 
 @contextlib.contextmanager

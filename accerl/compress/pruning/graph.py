@@ -28,6 +28,8 @@ from accerl.networks.graph_policy import GraphPolicy, Scripts, random_states
 
 CHECKED_STATES = 4
 TOLERANCE = 1e-3
+PRUNED = (nn.Conv2d, nn.Linear)
+"""layers that lose channels"""
 """share of the largest output by which two ways to compute it may differ"""
 _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm2d)
 
@@ -52,6 +54,11 @@ def prune_graph(net: GraphPolicy, sparsity: float, method: PruneMethod) -> Graph
         raise CannotCompressError(
             f"{kind} cannot be pruned: no linear layer puts out numbers for actions; end in two "
             "linear layers, of logits and of the value"
+        )
+    if not any(type(layer) in PRUNED for layer in set(net.module.modules()) - {*_last_layers(net)}):
+        raise CannotCompressError(
+            f"{kind} cannot be pruned: channels of Conv2d and Linear can go, and in front of its "
+            "heads there are none"
         )
     pruned, masked = _copy(net), copy.deepcopy(net)
     states = random_states(net.observation, CHECKED_STATES, net.device)
@@ -118,7 +125,7 @@ def _remove(
     names = {module: name for name, module in pruned.module.named_modules()}
     groups = [
         group
-        for group in graph.get_all_groups(_last_layers(pruned), (nn.Conv2d, nn.Linear))
+        for group in graph.get_all_groups(_last_layers(pruned), PRUNED)
         # What meets a parameter that is in no layer of torch's, such as a position, stays whole.
         if not any(isinstance(item.dep.target.module, nn.Parameter) for item in group)
     ]

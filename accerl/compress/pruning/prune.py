@@ -57,7 +57,8 @@ def check_sparsity(sparsity: float) -> None:
         UserError: it is not in [0, 1).
     """
     rule = "is the fraction removed and must lie in [0, 1)"
-    require(0.0 <= sparsity < 1.0, "prune: sparsity", rule, sparsity)
+    is_number = isinstance(sparsity, int | float)
+    require(is_number and 0.0 <= sparsity < 1.0, "prune: sparsity", rule, sparsity)
 
 
 @overload

@@ -63,8 +63,8 @@ class _Planner:
     def plan(self) -> Plan:
         if not self.layers:
             raise self.traced.refusal(
-                "INT8 needs a convolution or linear layer in front of the heads, and linear ones "
-                "that read [B, features]",
+                "INT8 needs a convolution of images or a linear layer in front of the heads, and "
+                "linear ones that read [B, features]",
                 "use 32 bits",
             )
         floating: set[str] = set()

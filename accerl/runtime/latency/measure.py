@@ -22,7 +22,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import standard_specs
 from accerl.runtime.machine.memory import keep_freed_memory
 from accerl.runtime.machine.threads import own_threads
-from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, Decision
+from accerl.spec import IDENTITY, IMPALA_NETWORKS, STUDENTS, CompressionSpec, Decision
 
 BATCHES = (1, 8, 16, 32)
 
@@ -115,11 +115,13 @@ def measure_game(
         Decision.of(spec).check_students(network)
     waiting = (spec.undistilled for spec in specs if spec.student_key is not None)
     given = [*dict.fromkeys((IDENTITY, *specs, *waiting))] if specs else []
-    acting = ("original", *networks[1:])
+    acting = ["original", *networks[1:]]
+    if network in IMPALA_NETWORKS:  # those of its own form, and of the paper's
+        acting += IMPALA_NETWORKS[IMPALA_NETWORKS.index(network) + 1 :]
     times = measure_profile(
         name,
         config=config,
-        specs=given or [spec for spec in standard_specs() if spec.student in acting],
+        specs=given or standard_specs(acting),
         networks=networks,
         repeats=repeats,
         on_progress=on_progress,

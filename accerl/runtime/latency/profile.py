@@ -332,10 +332,10 @@ class LatencyProfile(JsonFields):
         """Read a table value, linear in sparsity between the measured levels."""
         rows = self._rows.get(_key(spec), [])
         if not self.has(spec):
-            hint = "choose one that it lists (`accerl profile show`), or measure all that a "
-            hint += "profile can hold (`accerl profile measure`)"
+            hint = "choose one that it lists (`accerl profile show`), or measure it by --specs "
+            hint += "(`accerl profile measure`)"
             if is_import_path(spec.student):
-                hint = "your own students act on the real clock: add --clock real"
+                hint += "; on the real clock it can act at once: add --clock real"
             raise UserError(
                 f"latency profile {self.name!r} has no times for {spec.label!r}; {hint}"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from accerl.errors import UserError, did_you_mean
@@ -112,16 +113,16 @@ def save_profile(profile: LatencyProfile, path: Path) -> None:
     write_json(path, profile.to_json())
 
 
-def standard_specs() -> list[CompressionSpec]:
-    """Return the specs that a measured profile covers."""
+def standard_specs(students: Sequence[str] = STUDENTS) -> list[CompressionSpec]:
+    """Return the specs that a measured profile covers, of these students."""
     levels = (0.0, 0.25, 0.5, 0.75)
     specs = [
         CompressionSpec(student=student, bits=bits, sparsity=sparsity)
-        for student in STUDENTS
+        for student in students
         for bits in (32, 16, 8)
         for sparsity in levels
     ]
-    for student in STUDENTS:
+    for student in students:
         specs += [
             CompressionSpec(student=student, graph=graph) for graph in ("eager", "torchscript")
         ]

@@ -107,8 +107,12 @@ def hiding_main_module() -> Iterator[None]:
             sys.modules["__main__"] = main
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """End this process as soon as its parent is dead: a game that never returns reads no pipe."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])
@@ -118,7 +122,7 @@ def _end_with_parent() -> None:
 def process_main(body: Body, channel: Channel, arguments: tuple[Any, ...]) -> None:
     """Run `body` until it returns or the parent has closed its end; the parent's death ends it."""
     leave_interrupts()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     try:
         with suppress(PeerGoneError):
             body(channel, *arguments)
