@@ -105,7 +105,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     ([*TRAIN, "--spec", '{"student": "os:walk"}'], "network 'os:walk' cannot be made for"),
     (
         ["train", "cartpole", "--spec", '{"student": "tests.fixtures.own_networks:small"}'],
-        "act on the real clock: add --clock real",
+        "on the real clock it can act at once: add --clock real",
     ),
     ([*TRAIN, "--clock", "real", "--spec", '{"student": "no.such:net"}'], "give the import path"),
     (

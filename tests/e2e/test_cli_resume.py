@@ -27,7 +27,11 @@ OWN = "tests.fixtures.own_strategies:Careful"
         ],
         ["--strategy", "kl-threshold", "--shield", 9, "--set", "runtime.num_envs=16"],
         ["--strategy", "indicator", "--seed", 3],
-        ["--strategy", "indicator", "--strategy-params", '{"cap_nats": 0.2}'],
+        pytest.param(
+            ["--strategy", "indicator", "--strategy-params", '{"cap_nats": 0.2}'],
+            marks=pytest.mark.slow,
+            id="settings",
+        ),
         ["--spec", '{"bits": 8}', "--set", "learner.reuse=1"],
     ],
     ids=lambda given: given[1],

@@ -23,7 +23,7 @@ ACTIONS = find_actions("joint")
     [
         ("analytic", "factored"),
         ("analytic", "joint"),
-        ("virtual", "factored"),
+        pytest.param("virtual", "factored", marks=pytest.mark.slow),
         pytest.param("virtual", "joint", marks=pytest.mark.slow),
     ],
 )

@@ -19,10 +19,8 @@ from tests.fixtures.runs.learning import EVERY_ENGINE
 
 QUICK = [
     IDENTITY,
-    CompressionSpec(bits=16),
     CompressionSpec(bits=8),
     CompressionSpec(student="net3"),
-    CompressionSpec(sparsity=0.5),
 ]
 SOLVED = 0.9  # random play scores -0.6, perfect play 1
 

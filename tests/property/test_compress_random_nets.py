@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -139,6 +140,7 @@ def test_low_rank_is_exact_at_full_rank_and_finite_below(
         np.testing.assert_allclose(found, logits, atol=1e-3 * max(1.0, float(np.abs(logits).max())))
 
 
+@pytest.mark.slow
 @settings(max_examples=4, phases=[Phase.generate])  # to shrink one takes minutes
 @given(drawn=networks(shortcuts=True))
 def test_residual_networks_act_in_any_graph_and_can_be_compressed(

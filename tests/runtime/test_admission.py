@@ -130,7 +130,7 @@ def test_what_acted_goes_on_for_what_waits_and_a_mix_may_wait_in_part() -> None:
         assert set(run.advance(0.02).spec_seconds) == {INT8}
 
 
-@pytest.mark.parametrize("distillers", [0, 2])
+@pytest.mark.parametrize("distillers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_run_that_is_restored_while_something_waits_goes_on_bit_by_bit(
     distillers: int, tmp_path: Path
 ) -> None:

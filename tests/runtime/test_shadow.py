@@ -184,6 +184,7 @@ def test_a_student_that_was_a_shadow_needs_no_warm_up() -> None:
     assert seconds[0] < 0.7 * seconds[1]
 
 
+@pytest.mark.slow
 def test_a_shadow_that_is_gone_costs_nothing_where_processes_share_cores() -> None:
     """With cores enough, a distiller that is free goes on with it; nobody is slower for that."""
 

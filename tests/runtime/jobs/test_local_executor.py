@@ -275,7 +275,9 @@ def test_an_interrupted_study_goes_on_and_leaves_no_process(tmp_path: Path) -> N
         assert results_of(executor.map(jobs)) == [job.run() for job in jobs]
 
 
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "sign", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_driver_that_dies_takes_its_workers_along_and_another_goes_on(
     sign: signal.Signals, tmp_path: Path, diary: Path
 ) -> None:

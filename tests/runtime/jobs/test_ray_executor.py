@@ -193,7 +193,7 @@ def test_a_study_goes_on_when_a_node_dies_another_joins_and_its_driver_is_killed
 from pathlib import Path
 from studies.jobs import on_ray
 from studies.jobs.executor import check_workers, open_executor
-from tests.runtime.test_ray_executor import job_of
+from tests.runtime.jobs.test_ray_executor import job_of
 jobs = [job_of(number, Path({str(diary)!r})) for number in range(6)]
 with open_executor(Path({str(tmp_path)!r}), cluster={made.address!r}) as executor:
     executor.map(jobs)

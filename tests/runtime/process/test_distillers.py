@@ -180,7 +180,7 @@ def test_a_distiller_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("distillers", [0, 1])
+@pytest.mark.parametrize("distillers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_student_that_rests_is_distilled_on_with_every_few_updates(distillers: int) -> None:
     config = quick_catch(num_distillers=distillers)
     resting = replace(config.compression, distill_updates=8, distill_rest_kl_nats=1e3)

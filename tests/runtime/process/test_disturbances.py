@@ -305,7 +305,7 @@ def test_what_an_actor_has_filled_before_it_leaves_counts() -> None:
     """It waits for the link; only the one that was being filled is filled anew."""
     quick, events = quick_catch(num_actors=2, queue_rollouts=3), (event("actors", 1, 100.0, 100.0),)
     shape = ProcessRun(quick)
-    link = rollout_bytes(shape._shape) / 0.2  # bytes a second: a rollout takes 0.2 s
+    link = rollout_bytes(shape._shape) / 0.6  # bytes a second: a rollout takes 0.6 s
     shape.close()
     conditions = Conditions(events, up_bytes_per_second=link)
     run = ProcessRun(replace(quick, seconds=500.0, conditions=conditions))

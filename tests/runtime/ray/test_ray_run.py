@@ -151,7 +151,11 @@ def test_an_actor_that_lives_and_finishes_nothing_is_replaced(
 
 
 @pytest.mark.parametrize(
-    ("index", "role", "work"), [(0, "compressor", "publication"), (1, "distiller", "distillation")]
+    ("index", "role", "work"),
+    [
+        (0, "compressor", "publication"),
+        pytest.param(1, "distiller", "distillation", marks=pytest.mark.slow),
+    ],
 )
 def test_who_lives_and_publishes_or_distils_nothing_is_replaced(
     ray: Any, monkeypatch: pytest.MonkeyPatch, index: int, role: str, work: str

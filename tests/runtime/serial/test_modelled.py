@@ -196,7 +196,14 @@ def test_an_update_under_way_is_not_in_the_report() -> None:
         assert weights_hash(run.learner.policy) != before
 
 
-@pytest.mark.parametrize("name", ["paper-1080ti", "two-core", "learner-bound", "slow-env"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "paper-1080ti",
+        "two-core",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("learner-bound", "slow-env")),
+    ],
+)
 @pytest.mark.parametrize("spec", [IDENTITY, NET3], ids=lambda spec: spec.label)
 def test_what_is_advised_is_what_the_model_does(name: str, spec: CompressionSpec) -> None:
     """The steady state that `accerl profile advise` works out, within a tenth."""
@@ -264,7 +271,7 @@ def test_no_more_is_distilled_than_the_learners_updates_allow() -> None:
     assert report.distill_updates <= 2 * (report.learner_updates + 1)
 
 
-@pytest.mark.parametrize("distillers", [1, 2])
+@pytest.mark.parametrize("distillers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_student_that_is_close_rests_and_is_looked_at_again(distillers: int) -> None:
     all_of_it = busy(distillers, distill_updates=6)
     some = busy(distillers, distill_updates=6, rest=1e3)  # whose KL can only be below that

@@ -193,6 +193,7 @@ print(len(saved), sum(count > 0 for count in saved), *sorted(os.listdir(path.par
 """
 
 
+@pytest.mark.slow
 def test_many_kills_in_mid_save_leave_a_whole_checkpoint_each_time(tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLER, str(tmp_path / "checkpoint"), "100"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

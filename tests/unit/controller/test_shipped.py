@@ -28,6 +28,7 @@ def test_it_knows_every_spec_that_studies_compare() -> None:
     assert set(specs_of(strategy)) == {IDENTITY, *known}
 
 
+@pytest.mark.slow
 def test_it_gains_more_than_no_compression_on_machines_that_it_never_saw() -> None:
     ratios = []
     for number in range(32):

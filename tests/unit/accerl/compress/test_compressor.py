@@ -152,7 +152,7 @@ def minatar_states(count: int) -> tuple[ObservationSpec, np.ndarray]:
     return envs.observation, np.concatenate(boards)
 
 
-@pytest.mark.parametrize("network", ["original", "net1"])
+@pytest.mark.parametrize("network", [pytest.param("original", marks=pytest.mark.slow), "net1"])
 def test_minatar_networks_take_every_kind_of_compression(network: str) -> None:
     observation, boards = minatar_states(128)
     learner = make_policy(network, observation, 4, torch.Generator().manual_seed(0))

@@ -149,6 +149,24 @@ def test_what_cannot_be_pruned_is_refused_with_the_reason(change: str, reason: s
     prune(GraphPolicy(Changed(""), BOARD), 0.5)
 
 
+class Signal(nn.Module):
+    """Its channels are those of a layer that is not pruned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.signal = nn.Conv1d(2, 4, 3)
+        self.policy, self.value = nn.Linear(392, ACTIONS), nn.Linear(392, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = torch.relu(self.signal(x.float().flatten(2) / 255.0)).flatten(1)
+        return self.policy(hidden), self.value(hidden)
+
+
+def test_a_network_without_layers_that_lose_channels_is_not_pruned() -> None:
+    with pytest.raises(UserError, match="Signal cannot be pruned: channels of Conv2d and Linear"):
+        prune(as_policy(Signal(), BOARD), 0.5)
+
+
 @pytest.mark.parametrize("change", ["parameter", "scaled"])
 def test_what_cannot_be_pruned_stays_whole_and_the_rest_is_pruned(change: str) -> None:
     """A parameter that meets an image's channels; logits that are doubled behind their layer."""

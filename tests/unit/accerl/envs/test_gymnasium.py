@@ -222,6 +222,7 @@ def test_planes_of_ones_survive_their_resizing() -> None:
         (own("ShownContinuous-v0"), AS_IT_IS, "its actions are continuous, Box"),
         (own("ShownText-v0"), FLAT, "show one by a wrapper of your own, --set"),
         (own("ShownCountless-v0"), AS_IT_IS, f"has {2**64} combinations, and at most 1024"),
+        (own("ShownAxes-v0"), AS_IT_IS, r"MultiDiscrete\(\[\[2 2\] \[2 2\]\]\); .* of one axis,"),
         (own("ShownHuge-v0"), AS_IT_IS, "has 6561 combinations, and at most 1024"),
         (own("ShownDict-v0"), AS_IT_IS, r"Dict, .*--set env\.wrappers=FlattenObservation"),
         (own("ShownTuple-v0"), AS_IT_IS, r"Tuple, .*--set env\.wrappers=FlattenObservation"),

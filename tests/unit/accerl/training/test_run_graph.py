@@ -35,7 +35,7 @@ def profile() -> LatencyProfile:
     return replace(fast_profile(), network=OWN)
 
 
-@pytest.mark.parametrize("spec", [INT8, HALF])
+@pytest.mark.parametrize("spec", [INT8, pytest.param(HALF, marks=pytest.mark.slow)])
 def test_integer_actors_resume_to_the_same_run_and_their_file_runs_alone(
     spec: CompressionSpec, tmp_path: Path
 ) -> None:

@@ -159,6 +159,7 @@ def test_what_does_not_exist_is_masked_and_replaced(action_space: str) -> None:
     assert not env.action_masks().all()
 
 
+@pytest.mark.slow
 def test_copies_in_processes_play_what_single_environments_play() -> None:
     names: dict[str, Any] = {"split": "train", "action_space": "joint"}
     vector = AsyncVectorEnv([maker(**names)] * 2, context="spawn")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -178,3 +180,19 @@ def test_a_killed_process_costs_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = {"catch": fast_profile()}
     with pytest.raises(UserError, match="that measured the virtual clock was killed"):
         bench_clock._predicted([(case, 0)], {"catch": 1.0}, machine, 1, ResultCache(None))
+
+
+def test_a_measurement_that_nobody_waits_for_is_given_up() -> None:
+    """By Ctrl-C or SIGTERM, which only this process may have been sent."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 4.0)
+        with pytest.raises(KeyboardInterrupt):
+            apart(sleep, 600.0, what="nothing")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)

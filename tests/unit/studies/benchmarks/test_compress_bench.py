@@ -82,6 +82,7 @@ def measured(small: None) -> Iterator[dict[str, Any]]:
     torch.set_num_threads(1)
 
 
+@pytest.mark.slow
 def test_bench_infer_reports_every_row(measured: dict[str, Any]) -> None:
     assert torch.get_num_threads() == 2
     json.dumps(measured)

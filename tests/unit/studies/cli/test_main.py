@@ -105,7 +105,14 @@ def test_what_would_end_without_a_word_is_one_line(
     assert (done.code, done.err) == (2, f"accerl: {line}\n")
 
 
-@pytest.mark.parametrize("ends", ["2>&1 | true", "> >(true)", ">&-", "2>&-"])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        "2>&1 | true",
+        ">&-",
+        *(pytest.param(s, marks=pytest.mark.slow) for s in ("> >(true)", "2>&-")),
+    ],
+)
 def test_streams_that_end_early_or_are_closed_end_nothing_with_a_traceback(ends: str) -> None:
     command = f"{sys.executable} -m studies.cli study list {ends}; echo ${{PIPESTATUS[0]}} >&9"
     read, write = os.pipe()

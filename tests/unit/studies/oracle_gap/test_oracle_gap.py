@@ -69,6 +69,7 @@ def static(spec: CompressionSpec) -> ScheduleResult:
     return StaticJob(instance=instance(), seed=0, spec=spec).run()
 
 
+@pytest.mark.slow
 def test_a_second_phase_equal_to_the_first_is_the_static_run_to_the_bit() -> None:
     """Every branch begins with a snapshot: going on as before must change nothing."""
     job = TwoPhaseJob(instance=instance(), seed=0, first=NET3, seconds=(NET3,))

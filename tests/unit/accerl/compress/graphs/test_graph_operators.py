@@ -23,7 +23,7 @@ from accerl.errors import UserError
 from accerl.networks.adopt import as_policy
 from accerl.networks.observation import ObservationSpec
 from accerl.spec import CompressionSpec
-from tests.unit.accerl.compress.test_graphs import IMAGES, Net, images, run
+from tests.unit.accerl.compress.graphs.test_graphs import IMAGES, Net, images, run
 
 BYTES = ObservationSpec((6,), "uint8")
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from accerl.compress.graphs.structure import structure
-from tests.unit.accerl.compress.test_graphs import Net
+from tests.unit.accerl.compress.graphs.test_graphs import Net
 
 
 def test_a_structure_is_all_but_the_weights_values() -> None:

@@ -223,7 +223,7 @@ def test_training_for_integers_brings_them_closer() -> None:
 
 
 @pytest.mark.parametrize("observation", [VECTOR, BOARD], ids=["vector", "pixels"])
-@pytest.mark.parametrize("updates", [1, 5, 20])
+@pytest.mark.parametrize("updates", [1, 5, pytest.param(20, marks=pytest.mark.slow)])
 def test_training_for_integers_is_never_worse_than_none(
     observation: ObservationSpec, updates: int
 ) -> None:

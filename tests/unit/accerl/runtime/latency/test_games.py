@@ -209,8 +209,8 @@ def test_advice_and_the_control_environment_take_any_game() -> None:
 
 def test_a_game_is_measured_beside_what_a_profile_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own network and learner, the smallest of them so that it takes seconds."""
-    few = [IDENTITY, CompressionSpec(bits=8), CompressionSpec(student="net2")]
-    monkeypatch.setattr(measure, "standard_specs", lambda: few)
+    few = [IDENTITY, CompressionSpec(bits=8)]
+    monkeypatch.setattr(measure, "standard_specs", lambda _: few)
     config = replace(load_preset("CartPole-v1"), network="net3").with_runtime(num_envs=8)
     with pytest.raises(UserError, match="not measured on this machine"):
         measure_game(config, BASE, "mine", repeats=1)
@@ -222,10 +222,11 @@ def test_a_game_is_measured_beside_what_a_profile_holds(monkeypatch: pytest.Monk
     assert kept == CARTPOLE
     assert measured != stale
     assert (measured.game, measured.network, measured.observation) == ("CartPole-v1", "net3", (4,))
-    assert [row.spec for row in measured.specs] == few[:2]  # net2 is not smaller
+    assert [row.spec for row in measured.specs] == few
     assert measured.small_learner_us == {}
 
 
+@pytest.mark.slow
 def test_only_what_is_named_is_measured_beside_no_compression() -> None:
     int8 = CompressionSpec(bits=8)
     config = replace(load_preset("CartPole-v1"), network="net2").with_runtime(num_envs=8)
@@ -237,12 +238,34 @@ def test_only_what_is_named_is_measured_beside_no_compression() -> None:
 
 def test_students_of_a_network_of_one_s_own_have_times(monkeypatch: pytest.MonkeyPatch) -> None:
     few = [IDENTITY, CompressionSpec(bits=8), CompressionSpec(student="net3", bits=8)]
-    monkeypatch.setattr(measure, "standard_specs", lambda: few)
+    monkeypatch.setattr(measure, "standard_specs", lambda _: few)
     own = "tests.fixtures.own_networks:OwnMLP"
     config = replace(load_preset("CartPole-v1"), network=own).with_runtime(num_envs=8)
     measured = measure_game(config, None, "mine", repeats=1)
     assert [row.spec for row in measured.specs] == few
     assert measured.network == own
+
+
+@pytest.mark.parametrize(
+    ("network", "students"),
+    [
+        ("net2", ["original", "net3"]),
+        ("impala-small", ["original", "net1", "net2", "net3", "impala-tiny"]),
+    ],
+)
+def test_students_of_the_network_s_own_form_have_times_too(
+    network: str, students: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And those of the paper's form, where the network is of another."""
+    given: list[CompressionSpec] = []
+
+    def measured(*_: object, specs: list[CompressionSpec], **__: object) -> LatencyProfile:
+        given.extend(specs)
+        return BASE
+
+    monkeypatch.setattr(measure, "measure_profile", measured)
+    measure_game(replace(load_preset("pong"), network=network), None, "mine")
+    assert list(dict.fromkeys(spec.student for spec in given)) == students
 
 
 def test_times_that_are_lost_are_named_with_their_game() -> None:

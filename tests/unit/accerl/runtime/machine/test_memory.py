@@ -47,6 +47,7 @@ def page_faults() -> list[int]:
     return [int(line) for line in subprocess.check_output(command, text=True).splitlines()]
 
 
+@pytest.mark.slow
 def test_blocks_that_are_used_again_are_not_given_back(page_faults: list[int]) -> None:
     assert keep_freed_memory()
     assert page_faults[0] < 100 < page_faults[1]
