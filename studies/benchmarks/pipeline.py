@@ -167,7 +167,7 @@ def _measure_emulators(pipeline: Pipeline, seconds: float, seed: int) -> dict[st
         pipe, theirs = context.Pipe()
         arguments = (theirs, pipeline.config.game, pipeline.config.runtime.num_envs)
         drawn = number(seed, Role.EMULATOR, index)
-        process = context.Process(target=emulate, args=(*arguments, drawn))
+        process = context.Process(target=emulate, args=(*arguments, drawn), daemon=True)
         process.start()
         theirs.close()
         started.append((pipe, process))

@@ -23,7 +23,7 @@ import torch
 from accerl.errors import UserError
 from accerl.records import fingerprint, versions
 from accerl.runtime.machine.cores import usable_cores
-from accerl.runtime.process.supervise import end_with_parent
+from accerl.runtime.process.supervise import end_with_parent, ignoring_interrupts, leave_interrupts
 from controller.bundle.meta import code_revision
 
 Key = TypeVar("Key", bound=Hashable)
@@ -96,7 +96,8 @@ def apart(call: Callable[..., T], *arguments: Any, what: str) -> T:
     """
     spawn = multiprocessing.get_context("spawn")
     with refuse_killed(what), ProcessPoolExecutor(1, spawn, _heed_the_end) as fresh:
-        process = fresh.submit(os.getpid).result()
+        with ignoring_interrupts():
+            process = fresh.submit(os.getpid).result()
         measured = fresh.submit(call, *arguments)
         try:
             return measured.result()
@@ -107,7 +108,8 @@ def apart(call: Callable[..., T], *arguments: Any, what: str) -> T:
 
 
 def _heed_the_end() -> None:
-    """Have this process give up what it measures, and tidy up, when it is asked to end."""
+    """Have this process give up what it measures, and tidy up, when its parent asks it to."""
+    leave_interrupts()
     end_with_parent()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 

@@ -46,8 +46,8 @@ class Infer(Command):
     """what is compressed without a run: original (the default), impala, impala-small or
     impala-tiny"""
     run: Path | None = None
-    """run directory whose learner's policy is compressed (without one, a policy that was fitted to
-    follow Pong's ball)"""
+    """run directory whose learner's policy, an Original or IMPALA's, is compressed (without one, a
+    policy that was fitted to follow Pong's ball)"""
     batches: tuple[int, ...] = (1, 8, 16, 32)
     """states per call"""
     repeats: int = 7
