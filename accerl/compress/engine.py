@@ -111,14 +111,15 @@ class OrtEngine:
         """Return logits [B, A] and values [B], float32.
 
         Raises:
-            UserError: it was exported for another shape, or for another number of states.
+            UserError: it was exported for another shape or type, or another number of states.
         """
         try:
             logits, values = self._session.run(("logits", "value"), {"obs": obs})
         except InvalidArgument as error:
-            wanted = self._session.get_inputs()[0].shape
+            wanted = self._session.get_inputs()[0]
             raise UserError(
-                f"{self.spec.label} was exported for states {wanted}, got {list(obs.shape)}"
+                f"{self.spec.label} was exported for states {wanted.shape}, {wanted.type}; got "
+                f"{list(obs.shape)}, {obs.dtype}"
             ) from error
         return np.asarray(logits), np.asarray(values)
 

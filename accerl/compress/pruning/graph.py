@@ -55,7 +55,8 @@ def prune_graph(net: GraphPolicy, sparsity: float, method: PruneMethod) -> Graph
             f"{kind} cannot be pruned: no linear layer puts out numbers for actions; end in two "
             "linear layers, of logits and of the value"
         )
-    if not any(type(layer) in PRUNED for layer in set(net.module.modules()) - {*_last_layers(net)}):
+    inner = set(net.module.modules()) - {*_last_layers(net)}
+    if not any(isinstance(layer, PRUNED) for layer in inner):
         raise CannotCompressError(
             f"{kind} cannot be pruned: channels of Conv2d and Linear can go, and in front of its "
             "heads there are none"

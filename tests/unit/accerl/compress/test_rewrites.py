@@ -124,7 +124,7 @@ def test_a_fixed_batch_computes_the_same_and_takes_no_other(
         for link in (ONNX(batch=16), ONNX())
     )
     assert np.array_equal(fixed.infer(obs[:16])[0], free.infer(obs[:16])[0])
-    with pytest.raises(UserError, match=r"was exported for states \[16, .*, got \[4, "):
+    with pytest.raises(UserError, match=r"was exported for states \[16, .*; got \[4, "):
         fixed.infer(obs[:4])
     for batch in (0, 1.5):
         with pytest.raises(UserError, match="a whole number, at least 1"):
@@ -141,5 +141,5 @@ def test_a_fixed_batch_of_a_network_that_is_no_chain_takes_any_number_of_states(
     )
     for found, wanted in zip(fixed.infer(obs[:16]), free.infer(obs[:16]), strict=True):
         np.testing.assert_allclose(found, wanted, atol=1e-6)
-    with pytest.raises(UserError, match=r"was exported for states \[16, .*, got \[4, "):
+    with pytest.raises(UserError, match=r"was exported for states \[16, .*; got \[4, "):
         fixed.infer(obs[:4])
