@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from importlib.util import find_spec
 
 from accerl.config import RunConfig
@@ -26,7 +25,7 @@ def incompatibility(
             None on the real clock.
         spec: what actors would act with.
     """
-    missing = [name for name in ENGINES.get(spec.graph, ()) if not _is_installed(name)]
+    missing = [name for name in ENGINES.get(spec.graph, ()) if find_spec(name) is None]
     if missing:
         return f"{' and '.join(missing)} not installed"
     try:
@@ -36,11 +35,6 @@ def incompatibility(
     if profile is not None and not profile.has(spec):
         return f"no times in latency profile {profile.name}"
     return None
-
-
-@cache
-def _is_installed(package: str) -> bool:
-    return find_spec(package) is not None
 
 
 def possible(

@@ -320,7 +320,8 @@ else:
 """
 
 
-@pytest.mark.parametrize("where", ["joined", pytest.param("elsewhere", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["joined", "elsewhere"])
 def test_ctrl_c_ends_the_run_and_leaves_a_checkpoint(tmp_path: Path, where: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(INTERRUPTED)

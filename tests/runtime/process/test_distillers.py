@@ -157,6 +157,7 @@ def advanced(run: ProcessRun) -> list[IntervalReport]:
     return reports
 
 
+@pytest.mark.slow
 def test_a_distiller_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accerl.runtime.stuck.LEAST_PUBLICATION_SECONDS", 4.0)
     monkeypatch.setattr("accerl.runtime.stuck.MANY", 1.0)

@@ -145,6 +145,7 @@ def test_children_end_by_themselves_when_the_main_process_is_killed(catch: Start
     assert indices == list(range(len(indices)))
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_measurement_of_a_profile_in_one_line(tmp_path: Path) -> None:
     command = [*COMMAND[:-1], "profile", "measure", "--game", "catch", "--out", str(tmp_path)]
     with subprocess.Popen(

@@ -212,6 +212,7 @@ def test_a_compressor_that_hangs_in_the_middle_is_replaced(
     assert event["cause"].startswith("finished no publication in ")
 
 
+@pytest.mark.slow
 def test_a_compressor_that_hangs_while_a_checkpoint_is_made_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -229,6 +230,7 @@ def test_a_compressor_that_hangs_while_a_checkpoint_is_made_is_replaced(
         run.close()
 
 
+@pytest.mark.slow
 def test_an_evaluator_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     run = impatient_run(monkeypatch, eval_episodes=4)
     evaluator = run._evaluator

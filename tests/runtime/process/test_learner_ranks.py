@@ -66,6 +66,7 @@ def test_a_run_with_two_learners_is_recorded_and_resumed(tmp_path: Path) -> None
     assert len(evaluate_checkpoint(tmp_path / "run", 3)["returns"]) == 3
 
 
+@pytest.mark.slow
 def test_two_learners_share_a_network_of_ones_own_with_idle_and_float64_parts() -> None:
     network = "tests.fixtures.own_networks:Scaled"
     run = ProcessRun(replace(TWO, game="cartpole", network=network))

@@ -126,6 +126,7 @@ def test_a_run_survives_the_death_of_every_role(
     assert "compressor died (its process ended); started it again, with" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_actor_that_lives_and_finishes_nothing_is_replaced(
     ray: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,12 +151,10 @@ def test_an_actor_that_lives_and_finishes_nothing_is_replaced(
     assert reports[-1].total_env_steps == run.learner.updates * 72
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("index", "role", "work"),
-    [
-        (0, "compressor", "publication"),
-        pytest.param(1, "distiller", "distillation", marks=pytest.mark.slow),
-    ],
+    [(0, "compressor", "publication"), (1, "distiller", "distillation")],
 )
 def test_who_lives_and_publishes_or_distils_nothing_is_replaced(
     ray: Any, monkeypatch: pytest.MonkeyPatch, index: int, role: str, work: str

@@ -51,6 +51,7 @@ def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "straight"]
 
 
+@pytest.mark.slow
 def test_a_bundle_says_how_long_its_longest_run_was_and_that_draws_have_no_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_training(
         controller_training.train_tier0(tmp_path / "file" / "bundle", **SMALL)
 
 
+@pytest.mark.slow
 def test_the_bundle_may_be_the_folder_that_one_stands_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

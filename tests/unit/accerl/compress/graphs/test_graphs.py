@@ -273,7 +273,7 @@ def test_a_network_of_heads_alone_has_nothing_to_quantise() -> None:
             x = self.both(x.flatten(1))
             return x[:, :3], x[:, 3]
 
-    with pytest.raises(UserError, match="INT8 needs a convolution or linear layer in front"):
+    with pytest.raises(UserError, match="INT8 needs a convolution of images or a linear"):
         measure_graph(RangeTracker(), Heads(), IMAGES, images())
 
 

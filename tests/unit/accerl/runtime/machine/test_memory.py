@@ -53,6 +53,7 @@ def test_blocks_that_are_used_again_are_not_given_back(page_faults: list[int]) -
     assert page_faults[0] < 100 < page_faults[1]
 
 
+@pytest.mark.slow
 def test_blocks_of_the_size_of_weights_are_given_back_where_that_is_asked(
     page_faults: list[int],
 ) -> None:
