@@ -6,11 +6,11 @@ import json
 import tomllib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import Field, fields
 from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import Any, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 from accerl.errors import UserError, first_line
 from accerl.spec import CompressionSpec, by_spec
@@ -45,9 +45,11 @@ class JsonFields:
     and mappings of plain values, whose keys are words, whole numbers or specs (by their label).
     """
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
     def to_json(self) -> dict[str, Any]:
         """Return all fields as a JSON object."""
-        return {each.name: _write(getattr(self, each.name)) for each in fields(self)}  # type: ignore[arg-type]
+        return {each.name: _write(getattr(self, each.name)) for each in fields(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
