@@ -124,9 +124,11 @@ class PolicyNet(nn.Module):
 
     def heads(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Return policy logits [B, A] and state values [B] for features [B, H]; in float32."""
-        with torch.autocast(device_type=hidden.device.type, enabled=False):
-            hidden = hidden.float()
-            return self.policy_head(hidden), self.value_head(hidden).squeeze(-1)
+        kind = hidden.device.type
+        if torch.is_autocast_enabled(kind):  # what is exported is plainer without
+            with torch.autocast(kind, enabled=False):
+                return self.heads(hidden.float())
+        return self.policy_head(hidden), self.value_head(hidden).squeeze(-1)
 
     def scale(self, obs: Tensor) -> Tensor:
         """Return observations as floats; uint8 ones become (obs - centre) / unit."""

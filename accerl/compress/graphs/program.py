@@ -13,7 +13,7 @@ from io import StringIO
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from tqdm import tqdm
 
@@ -42,6 +42,12 @@ _READ_AS = {
     ("one_hot", "self"): "int64",
 }
 """types that arguments have; all others of what puts out floats are float32"""
+_PURE = {
+    "_assert_tensor_metadata", "to.dtype", "conv2d", "linear", "relu", "tanh", "max_pool2d",
+    "flatten", "squeeze", "unsqueeze", "permute", "select", "slice", "cat",
+    "add", "sub", "mul", "div",
+}  # fmt: skip
+"""operations that write nothing in place, and are read here as they are"""
 
 
 class Ref(NamedTuple):
@@ -97,6 +103,8 @@ def export(module: nn.Module, observation: ObservationSpec) -> ExportedProgram:
             warnings.simplefilter("ignore")  # what torch's parts say to each other
             copied = copy.deepcopy(module).cpu().eval()
             program = torch.export.export(copied, (states,), dynamic_shapes=(batch,), strict=False)
+            if all(_is_pure(node) for node in program.graph.nodes):
+                return program  # what follows takes longer than all of the above
             # Without a table it only writes operations in place as what they compute.
             return program.run_decompositions({})
     except Exception as error:  # whatever a user's forward does with what is no tensor
@@ -106,6 +114,23 @@ def export(module: nn.Module, observation: ObservationSpec) -> ExportedProgram:
         raise NotExportedError(why) from error
     finally:
         logging.disable(before)
+
+
+def _is_pure(node: fx.Node) -> bool:
+    if node.op != "call_function":
+        return True
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    name, _, variant = str(node.target).removeprefix("aten.").partition(".")
+    return name in _PURE or f"{name}.{variant}" in _PURE
+
+
+def changes_nothing(op: Op, node: fx.Node) -> bool:
+    """Whether an operation puts out what it reads, in the same shape."""
+    if op.kind not in RESHAPES:
+        return op.kind in SAME
+    before, after = node.all_input_nodes[0].meta["val"].shape, node.meta["val"].shape
+    return [*map(str, before)] == [*map(str, after)]
 
 
 def wraps(op: Op, value: Tensor) -> bool:

@@ -1,7 +1,7 @@
 """A module's forward as a list of ATen operations, read once per structure, for any batch size.
 
-torch.export reads it: it takes half a second, so what it found is remembered for modules that
-differ in their weights only. Nothing of a weight's value is part of what is found.
+torch.export reads it: it takes a few tenths of a second, so what it found is remembered for modules
+that differ in their weights only. Nothing of a weight's value is part of what is found.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from torch.export.graph_signature import InputKind
 from accerl.compress.graphs.program import (
     CASTS,
     RESHAPES,
-    SAME,
     NotExportedError,
     Op,
     Ref,
     Weight,
+    changes_nothing,
     exchanged,
     export,
     flat,
@@ -236,7 +236,7 @@ class Traced:
                 op = replace(op, kind=kind, args={**args, "to": CASTS[value.dtype]})
             if wraps(op, value):
                 raise self.refusal(f"{op.name} wraps in {value.dtype}", "call .float() before it")
-            if op.kind in SAME:
+            if changes_nothing(op, node):
                 self._same[node.name] = next(iter(op.inputs))
             else:
                 yield from self._floats_for(node, replace(op, shape=one_state))

@@ -263,6 +263,25 @@ def test_a_division_that_rounds_is_no_scale_of_pixels() -> None:
     assert [len(entry) for entry in entries] == [3, 2]
 
 
+class Vectors(nn.Module):
+    def __init__(self, *, in_place: bool) -> None:
+        super().__init__()
+        self.hidden, self.policy, self.value = nn.Linear(4, 8), nn.Linear(8, 2), nn.Linear(8, 1)
+        self.relu = nn.ReLU(inplace=in_place)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.relu(self.hidden(x.flatten(1))).reshape(-1, 8)
+        return self.policy(x), self.value(x).squeeze(-1)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_reshape_that_changes_nothing_is_no_operation(in_place: bool) -> None:
+    """However torch.export writes it down: in place, another way of reading is taken."""
+    _, traced = trace(Vectors(in_place=in_place), ObservationSpec((4,), "float32"))
+    found = [op.kind for op in traced.ops]
+    assert found == ["linear", "relu", "linear", "linear", "squeeze"]
+
+
 def test_a_network_of_heads_alone_has_nothing_to_quantise() -> None:
     class Heads(nn.Module):
         def __init__(self) -> None:
