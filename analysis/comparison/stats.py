@@ -12,10 +12,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
-from scipy.stats import rankdata
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
@@ -78,6 +75,9 @@ def _strata(games: np.ndarray, clusters: np.ndarray) -> tuple[list[np.ndarray], 
     within its stratum, nor does the only one that a game has vary while the game keeps its weight;
     so where there is one, all clusters are pooled.
     """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     count = int(clusters.max()) + 1
     shape = (count + int(games.max()) + 1,) * 2
     links = coo_array((np.ones(len(games)), (clusters, count + games)), shape=shape)
@@ -163,7 +163,7 @@ def bootstrap_interval(
     """
     half = np.nan
     if freedom > 0:
-        half = float(student_t.ppf((1.0 + CONFIDENCE) / 2.0, freedom) * np.std(samples))
+        half = float(stdtrit(freedom, (1.0 + CONFIDENCE) / 2.0) * np.std(samples))
     found = (float(estimate), float(estimate) - half, float(estimate) + half)
     return Interval(*(np.exp(found).tolist() if of_logs else found))
 
@@ -325,6 +325,8 @@ def probability_of_improvement(
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
     """Return Spearman's rank correlation, ties sharing their mean rank; NaN if a side is flat."""
+    from scipy.stats import rankdata  # takes a second to import, in every process of a study
+
     if len(set(a)) < 2 or len(set(b)) < 2:
         return float("nan")
     return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from accerl.monitor.strategies import FixedStrategy
 from accerl.monitor.strategy import Strategy
@@ -96,7 +96,7 @@ def _row(name: str, played: Sequence[Mapping[str, float]]) -> Compared:
     count, middle = len(own), float(ahead.mean())
     low = high = None
     if count > 1:
-        half = float(student_t.ppf(0.975, count - 1) * ahead.std(ddof=1)) / math.sqrt(count)
+        half = float(stdtrit(count - 1, 0.975) * ahead.std(ddof=1)) / math.sqrt(count)
         low, high = math.exp(middle - half), math.exp(middle + half)
     return Compared(
         strategy=name,

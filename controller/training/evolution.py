@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from accerl.errors import UserError
@@ -63,6 +62,8 @@ def centred_ranks(values: np.ndarray) -> np.ndarray:
 
     The least of a column is -1/2, the greatest 1/2; equals share the mean of their ranks.
     """
+    from scipy.stats import rankdata  # takes a second to import, in every process of a study
+
     below = rankdata(values, axis=0) - 1.0
     return (below / max(len(values) - 1, 1) - 0.5).mean(axis=1)
 

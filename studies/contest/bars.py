@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 PLANNED, CHANGING, INSTANCES, LAPTOP, ROOM = (
     "held out",
@@ -56,7 +56,7 @@ def expected_half_width(games: int, seeds: int) -> float:
     freedom = games * (seeds - 1)
     if freedom < 1:
         return math.inf
-    return math.expm1(student_t.ppf(0.975, freedom) * SPREAD / math.sqrt(games * seeds))
+    return math.expm1(stdtrit(freedom, 0.975) * SPREAD / math.sqrt(games * seeds))
 
 
 def planned_bars(against: Sequence[str]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 ENOUGH_GAMES = 3
 """for an interval over games"""
@@ -20,16 +20,18 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     mean = float(found.mean())
     if len(found) == 1:
         return mean, -math.inf, math.inf
-    half = float(stats.t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / math.sqrt(len(found)))
+    half = float(stdtrit(len(found) - 1, 0.975) * found.std(ddof=1) / math.sqrt(len(found)))
     return mean, mean - half, mean + half
 
 
 def median_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
     """Return median and 95% interval of values [N], by the sign test: it is infinite below six."""
+    from scipy.stats import binom  # takes a second to import, in every process of a study
+
     found = np.sort(np.asarray(values, dtype=float))
     count = len(found)
     median = float(np.median(found)) if count else math.nan
-    rank = int(stats.binom.ppf(0.025, count, 0.5))  # from the least, and from the most
+    rank = int(binom.ppf(0.025, count, 0.5))  # from the least, and from the most
     if not rank:
         return median, -math.inf, math.inf
     return median, float(found[rank - 1]), float(found[-rank])

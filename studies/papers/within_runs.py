@@ -7,10 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-from scipy.stats import binomtest, rankdata
-
-from analysis.comparison.stats import finite_or_none
+from analysis.comparison.stats import finite_or_none, spearman
 from studies.learning.curve import LearningCurve
 from studies.learning.interval import mean_over_games
 from studies.papers.verdict import FAILS, HOLDS, OPEN, Verdict, curves_of
@@ -49,6 +46,8 @@ class Happens:
         ]
         share, low, high = None, 0.0, 1.0
         if runs:
+            from scipy.stats import binomtest  # takes a second to import
+
             share = sum(runs) / len(runs)
             low, high = binomtest(sum(runs), len(runs)).proportion_ci(method="exact")
         outcome = HOLDS if low > _MOST else FAILS if high < _MOST else OPEN
@@ -102,7 +101,6 @@ def _rank_correlation(curve: LearningCurve) -> float | None:
     """Return that of largest KL and score; None where one of them does not move, or is unknown."""
     pairs = zip(curve.kl_max_nats, curve.scores, strict=True)
     known = [(kl, score) for kl, score in pairs if score is not None and math.isfinite(kl)]
-    if len(known) < _LEAST_POINTS or any(len(set(each)) < 2 for each in zip(*known, strict=True)):
+    if len(known) < _LEAST_POINTS:
         return None
-    ranks = [rankdata(each) for each in zip(*known, strict=True)]
-    return float(np.corrcoef(ranks)[0, 1])
+    return finite_or_none(spearman(*zip(*known, strict=True)))
