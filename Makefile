@@ -6,9 +6,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -q
 # Two files of tests at a time: they wait for what must happen, and none of them measures speed.
-SIDE_BY_SIDE := -n 2 --dist loadfile
+# Whole commands and runs come first, as they stand: at the end there are short ones left to share.
+SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 PACKAGES := accerl controller studies analysis tests
 MAX_LINES := 400
+# Hundreds of processes that the tests start would each compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 # What it asks for (matplotlib, seaborn, pandas) is for watching games; its rules need numpy alone.
 MINATAR := --no-deps minatar==1.0.15
 

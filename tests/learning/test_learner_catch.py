@@ -96,6 +96,7 @@ def negated(learner: Learner, *arguments: Any) -> Targets:
 ORIGINAL = Learner._targets
 
 
+@pytest.mark.slow
 def test_a_learner_that_climbs_downwards_does_not_solve_catch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -48,6 +48,7 @@ def numbers(executor: Executor, jobs: list[DiaryJob]) -> list[int]:
     return [result.number for result in results_of(executor.map(jobs))]
 
 
+@pytest.mark.slow
 def test_a_run_directory_is_that_of_the_job_whose_result_is_kept(tmp_path: Path) -> None:
     place = tmp_path / "run"
     first, second = catch_job(1, place), catch_job(2, place)

@@ -127,6 +127,7 @@ def test_killed_workers_errors_and_timed_work(ray_nodes: Any, tmp_path: Path, di
     assert sum(len(notes(diary, "begun", n)) for n in (0, 1, 2, 7, 8)) == 5
 
 
+@pytest.mark.slow
 def test_a_cluster_of_others_is_refused_in_one_line(
     ray_nodes: Any, tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

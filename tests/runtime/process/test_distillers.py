@@ -198,6 +198,7 @@ def test_a_student_that_rests_is_distilled_on_with_every_few_updates(distillers:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.slow
 def test_a_run_with_distillers_is_recorded_and_resumed(tmp_path: Path) -> None:
     first = run_training(TWO, FixedStrategy(NET3), out=tmp_path / "run")
     longer = type(TWO).from_json({**TWO.to_json(), "seconds": 2.0})

@@ -102,6 +102,7 @@ def test_ctrl_c_ends_everything_and_the_run_can_be_resumed(catch: Started) -> No
     assert indices == list(range(len(indices)))
 
 
+@pytest.mark.slow
 def test_a_run_whose_terminal_is_closed_ends_as_by_ctrl_c(tmp_path: Path) -> None:
     """What it still prints, such as its progress, has nowhere to go."""
     ours, theirs = pty.openpty()

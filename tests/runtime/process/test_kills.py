@@ -190,6 +190,7 @@ def impatient_run(monkeypatch: pytest.MonkeyPatch, **runtime: Any) -> ProcessRun
     return ProcessRun(quick_catch(num_actors=1, **runtime), supervisor=immortal())
 
 
+@pytest.mark.slow
 def test_a_compressor_that_hangs_in_the_middle_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

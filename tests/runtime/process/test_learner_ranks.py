@@ -54,6 +54,7 @@ def advance_until_formed(killer: Killer) -> None:
     assert killer.run._ranks.formed
 
 
+@pytest.mark.slow
 def test_a_run_with_two_learners_is_recorded_and_resumed(tmp_path: Path) -> None:
     first = run_training(TWO, INT8, out=tmp_path / "run")
     longer = RunConfig.from_json({**TWO.to_json(), "seconds": 2.0})

@@ -113,6 +113,7 @@ def test_without_ray_the_line_says_what_to_install(monkeypatch: pytest.MonkeyPat
         RayRun(ray_catch())
 
 
+@pytest.mark.slow
 def test_a_cluster_of_this_machine_has_room_for_the_run_it_is_started_for() -> None:
     """Also where actors take shares of CPUs, and there are more of them than the machine has."""
     cpus = os.cpu_count() or 1

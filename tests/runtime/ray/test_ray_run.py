@@ -41,6 +41,7 @@ def ray() -> Iterator[Any]:
         yield started
 
 
+@pytest.mark.slow
 def test_what_acted_is_what_the_learner_is_told(ray: Any) -> None:
     """Its logits are the engine's bit for bit, and what the corrector reads follows from them."""
     run = RayRun(ray_catch())

@@ -93,7 +93,7 @@ def spoil(at: Callable[[int], bool], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Learner, "update", spoilt)
 
 
-@pytest.mark.parametrize("runtime", ["serial", "process"])
+@pytest.mark.parametrize("runtime", ["serial", pytest.param("process", marks=pytest.mark.slow)])
 def test_a_run_goes_on_after_one_nan(
     runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

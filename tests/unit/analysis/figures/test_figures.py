@@ -91,6 +91,7 @@ def contest_study(tmp_path_factory: pytest.TempPathFactory) -> StudyRecord:
     return load_study(write_contest_study(tmp_path_factory.mktemp("contest"), seeds=(100, 101)))
 
 
+@pytest.mark.slow
 def test_every_figure_of_a_study_renders_without_links_or_scripts(
     study: StudyRecord, contest_study: StudyRecord
 ) -> None:

@@ -172,6 +172,7 @@ def test_mistakes_are_told_before_anything_runs(fields: dict[str, Any], message:
         bench_clock.bench_clock(**fields)
 
 
+@pytest.mark.slow
 def test_a_killed_process_costs_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="the process that measured 'int8' was killed: is there"):
         apart(die, what="'int8'")
@@ -182,6 +183,7 @@ def test_a_killed_process_costs_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
         bench_clock._predicted([(case, 0)], {"catch": 1.0}, machine, 1, ResultCache(None))
 
 
+@pytest.mark.slow
 def test_a_measurement_that_nobody_waits_for_is_given_up() -> None:
     """By Ctrl-C or SIGTERM, which only this process may have been sent."""
 

@@ -109,8 +109,7 @@ def test_what_would_end_without_a_word_is_one_line(
     "ends",
     [
         "2>&1 | true",
-        ">&-",
-        *(pytest.param(s, marks=pytest.mark.slow) for s in ("> >(true)", "2>&-")),
+        *(pytest.param(s, marks=pytest.mark.slow) for s in (">&-", "> >(true)", "2>&-")),
     ],
 )
 def test_streams_that_end_early_or_are_closed_end_nothing_with_a_traceback(ends: str) -> None:

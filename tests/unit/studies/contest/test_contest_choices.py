@@ -137,6 +137,7 @@ def test_without_a_rival_s_package_nothing_is_begun(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_without_a_game_s_package_nothing_is_begun(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['Box2D'] = None\n"

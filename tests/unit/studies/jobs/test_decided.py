@@ -64,6 +64,7 @@ def begun_elsewhere(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert choose_precision(AUTO) == OTHER
 
 
+@pytest.mark.slow
 def test_jobs_are_done_as_where_the_folder_was_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

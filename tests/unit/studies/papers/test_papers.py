@@ -193,6 +193,7 @@ def test_a_caption_says_whether_a_rule_has_switched(acting: list[str], told: str
     assert told in captions["fig8-by-seconds"]
 
 
+@pytest.mark.slow
 def test_a_panel_with_a_baseline_alone_is_not_drawn_beside_others() -> None:
     found = curves({"Original": [1.0], "INT8": [2.0]})
     alone = {("two-core", label, seed): each for (_, label, seed), each in found.items()}

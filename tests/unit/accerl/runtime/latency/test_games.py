@@ -236,6 +236,7 @@ def test_only_what_is_named_is_measured_beside_no_compression() -> None:
         measure_game(config, None, "mine", specs=[CompressionSpec(student="net2")])
 
 
+@pytest.mark.slow
 def test_students_of_a_network_of_one_s_own_have_times(monkeypatch: pytest.MonkeyPatch) -> None:
     few = [IDENTITY, CompressionSpec(bits=8), CompressionSpec(student="net3", bits=8)]
     monkeypatch.setattr(measure, "standard_specs", lambda _: few)
