@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-import controller
+import controller.analytic
+import controller.env
 import studies
 from analysis.formats import rounded
 from studies.cli.main import COMMANDS
@@ -90,7 +91,8 @@ def test_commands_on_pages_have_the_options_that_they_are_shown_with() -> None:
 
 
 def test_examples_of_the_outer_problem_run_as_printed() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", page(controller), re.DOTALL)
+    pages = page(controller.env) + page(controller.analytic)
+    blocks = re.findall(r"```python\n(.*?)```", pages, re.DOTALL)
     assert len(blocks) == 3
     found: list[dict[str, Any]] = [{} for _ in blocks]
     for block, names in zip(blocks, found, strict=True):
