@@ -105,10 +105,10 @@ def without_its_end(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
-        ("summary.json", cut_off),
-        ("metrics.jsonl", cut_off),
+        pytest.param("summary.json", cut_off, marks=pytest.mark.slow),
+        pytest.param("metrics.jsonl", cut_off, marks=pytest.mark.slow),
         ("metrics.jsonl", without_its_end),
-        ("job.id", lambda file: file.write_bytes(b"\xff")),
+        pytest.param("job.id", lambda file: file.write_bytes(b"\xff"), marks=pytest.mark.slow),
     ],
 )
 def test_a_damaged_run_directory_is_made_again(

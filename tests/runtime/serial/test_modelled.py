@@ -271,7 +271,8 @@ def test_no_more_is_distilled_than_the_learners_updates_allow() -> None:
     assert report.distill_updates <= 2 * (report.learner_updates + 1)
 
 
-@pytest.mark.parametrize("distillers", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("distillers", [1, 2])
 def test_a_student_that_is_close_rests_and_is_looked_at_again(distillers: int) -> None:
     all_of_it = busy(distillers, distill_updates=6)
     some = busy(distillers, distill_updates=6, rest=1e3)  # whose KL can only be below that

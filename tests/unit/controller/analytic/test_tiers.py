@@ -61,7 +61,8 @@ class Deaths:
 
 
 @pytest.mark.parametrize(
-    "game", ["analytic", "catch", pytest.param("cartpole", marks=pytest.mark.slow)]
+    "game",
+    ["analytic", *(pytest.param(game, marks=pytest.mark.slow) for game in ("catch", "cartpole"))],
 )
 def test_a_restored_branch_goes_on_bit_by_bit(game: str, tmp_path: Path) -> None:
     instances: dict[str, Instance] = {

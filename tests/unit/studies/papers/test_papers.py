@@ -204,6 +204,7 @@ def test_a_panel_with_a_baseline_alone_is_not_drawn_beside_others() -> None:
     assert {row["panel"] for row in first.table} == {"catch on two-core"}
 
 
+@pytest.mark.slow
 def test_a_line_looks_as_it_will_beside_the_baseline_that_is_not_run_yet() -> None:
     """And it is named, though it is alone."""
     found = curves({"INT8": [2.0]})

@@ -66,6 +66,7 @@ def test_a_container_has_the_cores_of_its_quota(
 
 
 @pytest.mark.usefixtures("own_games")
+@pytest.mark.slow
 def test_what_an_environment_of_the_actor_raises_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
