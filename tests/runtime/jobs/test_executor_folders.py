@@ -147,3 +147,16 @@ def test_what_a_killed_start_left_is_in_nobody_s_way(tmp_path: Path) -> None:
     (tmp_path / "other" / "mine.txt").touch()
     with pytest.raises(UserError, match="is not empty and holds no study"):
         check_folder(tmp_path / "other")
+
+
+@pytest.mark.slow
+def test_a_run_directory_is_that_of_the_job_whose_result_is_kept(tmp_path: Path) -> None:
+    place = tmp_path / "run"
+    first, second = catch_job(1, place), catch_job(2, place)
+    with open_executor(tmp_path, 1) as executor:
+        executor.map([first])
+        assert executor.is_saved(first)
+        executor.map([second])  # as where a setting has changed since
+        assert read_json(place / "config.json")["seed"] == 2
+        assert executor.is_saved(second)
+        assert not executor.is_saved(first)

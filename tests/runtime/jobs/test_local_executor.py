@@ -48,19 +48,6 @@ def numbers(executor: Executor, jobs: list[DiaryJob]) -> list[int]:
     return [result.number for result in results_of(executor.map(jobs))]
 
 
-@pytest.mark.slow
-def test_a_run_directory_is_that_of_the_job_whose_result_is_kept(tmp_path: Path) -> None:
-    place = tmp_path / "run"
-    first, second = catch_job(1, place), catch_job(2, place)
-    with open_executor(tmp_path, 1) as executor:
-        executor.map([first])
-        assert executor.is_saved(first)
-        executor.map([second])  # as where a setting has changed since
-        assert read_json(place / "config.json")["seed"] == 2
-        assert executor.is_saved(second)
-        assert not executor.is_saved(first)
-
-
 def test_results_come_in_order_and_nothing_is_done_twice(tmp_path: Path, diary: Path) -> None:
     jobs = [catch_job(seed) for seed in (5, 3, 4, 3)]
     ticks: list[float] = []
