@@ -124,10 +124,10 @@ class PolicyNet(nn.Module):
 
     def heads(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Return policy logits [B, A] and state values [B] for features [B, H]; in float32."""
-        kind = hidden.device.type
+        hidden, kind = hidden.float(), hidden.device.type
         if torch.is_autocast_enabled(kind):  # what is exported is plainer without
             with torch.autocast(kind, enabled=False):
-                return self.heads(hidden.float())
+                return self.heads(hidden)
         return self.policy_head(hidden), self.value_head(hidden).squeeze(-1)
 
     def scale(self, obs: Tensor) -> Tensor:
