@@ -45,7 +45,7 @@ def integers(net: Branched, observation: ObservationSpec, obs: np.ndarray) -> by
     return graph_int8(net, observation, ranges, states=obs)
 
 
-@settings(max_examples=5, phases=[Phase.generate])  # to shrink an example takes minutes
+@settings(max_examples=10, phases=[Phase.generate])  # to shrink an example takes minutes
 @given(branched())
 def test_graphs_equal_torch_and_integers_act_alike(
     drawn: tuple[Branched, ObservationSpec],

@@ -18,9 +18,9 @@ INDICES = [(), (0,), (1,), (1000,), (0, 0), (0, 1), (1, 0), (1, 0, 0)]
 def test_all_streams_of_many_seeds_differ() -> None:
     drawn = {
         stream(seed, role, *index).generate_state(2, np.uint64).tobytes()
-        for seed, role, index in product(range(300), Role, INDICES)
+        for seed, role, index in product(range(1000), Role, INDICES)
     }
-    assert len(drawn) == 300 * len(Role) * len(INDICES)
+    assert len(drawn) == 1000 * len(Role) * len(INDICES)
 
 
 def test_actors_and_their_restarts_meet_no_other_seed_and_not_the_evaluation() -> None:
