@@ -212,7 +212,7 @@ def test_budgets_of_a_night_take_no_longer(name: str, most: float, tmp_path: Pat
     profiles = {other: load_profile(other) for _, other in budget.pairs}
     instances = find_instances(budget, profiles)
     hours = planned_seconds(budget, instances, CoreSeconds(tmp_path)) / 3600.0
-    assert most - 3.0 < hours < most  # as studies/README.md says
+    assert most - 3.0 < hours < most  # as studies/contest/README.md says
 
 
 def test_references_are_made_once_a_game(tmp_path: Path) -> None:
