@@ -1,6 +1,6 @@
 """What people see: lines, tables and progress, on standard output unless that is for --json.
 
-Progress is a bar on a terminal; elsewhere it is a line at each end of a phase and every minute.
+Progress is a bar on a terminal; elsewhere it is a line at each end of a phase and now and then.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def numbers_table(title: str, *columns: str) -> FittingTable:
 
 WIDE = 120
 """columns from which on a bar is long"""
-LINE_SECONDS = 60.0
-"""between two lines of a phase, where there is no terminal"""
+LINE_SECONDS, LINE_SHARE = 60.0, 0.05
+"""between two lines of a phase, where there is no terminal: at least; of its time until then"""
 SHARE_KNOWN = 0.1
 """of unequal pieces, before which a line guesses no time left"""
 
@@ -166,10 +166,11 @@ def bar(title: str, total: float) -> Iterator[Advance]:
                 timed_from, known = now, done
                 progress.reset(task, total=total)
             progress.update(task, completed=done, note=note, count=_count(done, total))
-            if is_file and now - last_line > LINE_SECONDS and known < done < total:
+            pause = max(LINE_SECONDS, LINE_SHARE * (now - started))
+            if is_file and now - last_line > pause and done < total:
                 last_line = now
                 said = f"  {title}: {_count(done, total)} {note}".rstrip()
-                if total != 1.0 or done - known >= SHARE_KNOWN:
+                if done > known and (total != 1.0 or done - known >= SHARE_KNOWN):
                     left = duration((now - timed_from) * (total - done) / (done - known))
                     said = f"{said}, {left} left"
                 say(said)

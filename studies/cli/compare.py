@@ -10,7 +10,7 @@ from analysis.render.terminal import rich_table
 from studies.cli.command import as_file_name
 from studies.cli.run_options import RunOptions
 from studies.compare.run import compare
-from studies.jobs.cached import AGAIN
+from studies.jobs.round import AGAIN
 from studies.progress import console, paragraph, say
 
 PAGE = "comparison.html"

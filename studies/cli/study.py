@@ -14,8 +14,8 @@ from studies.ablations.run import run_ablations
 from studies.bits.run import run_bits
 from studies.cli.command import Command, check_writable, save_result
 from studies.contest.run import run_contest
-from studies.jobs.cached import AGAIN, job_counts
 from studies.jobs.carry import merge_results, pack_results
+from studies.jobs.round import AGAIN, job_counts
 from studies.options import StudyOptions
 from studies.oracle_gap.run import run_oracle_gap
 from studies.papers.gallery import write_gallery

@@ -15,8 +15,8 @@ from accerl.errors import UserError
 from accerl.records import SUMMARY, is_draft, make_out_dir, write_bytes, write_json
 from analysis.formats import counted
 from analysis.records.read import read_list, read_record
-from studies.jobs.cached import RESULTS
 from studies.jobs.decided import PRECISION
+from studies.jobs.round import RESULTS
 from studies.jobs.timed import OF_GAME
 from studies.jobs.work import is_run_of
 from studies.study_folder import OPENED, PLAN, SETTINGS, driven, is_study, make_folder

@@ -29,6 +29,9 @@ from studies.jobs.work import Done, End, Failed, Lost, do, packed
 JOB_BYTES = 2**30
 """memory that a job may need; torch and ONNX Runtime alone take 0.4 GB"""
 
+LOOK_SECONDS = 5.0
+"""after which it is said how jobs stand, though none has ended"""
+
 TIDY_SECONDS = 20.0
 """that a worker's job has to tidy up when its study has ended"""
 
@@ -77,8 +80,8 @@ class LocalExecutor(CachedExecutor):
             self._busy[future] = (name, job.is_timed, pool)
 
     def ended(self, *, wait: bool) -> list[tuple[str, End]]:
-        """Return what came of the jobs that have ended."""
-        timeout = None if wait else 0.0
+        """Return what came of the jobs that have ended; wait for one, but not for long."""
+        timeout = LOOK_SECONDS if wait else 0.0
         found, _ = futures.wait(self._busy, timeout, return_when=futures.FIRST_COMPLETED)
         return [self._end(future) for future in found]
 

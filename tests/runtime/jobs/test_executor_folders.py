@@ -13,8 +13,8 @@ from accerl.errors import UserError
 from accerl.records import read_json, write_json
 from accerl.spec import CompressionSpec, Decision
 from studies.jobs import work
-from studies.jobs.cached import PROGRESS, RESULTS, job_counts
 from studies.jobs.executor import Job, open_executor
+from studies.jobs.round import PROGRESS, RESULTS, job_counts
 from studies.study_folder import check_folder, claim, is_driven, make_folder
 from tests.fixtures.studies.diary import DiaryJob, notes
 from tests.fixtures.studies.jobs import catch_job, results_of

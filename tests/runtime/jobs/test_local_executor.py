@@ -17,10 +17,11 @@ import pytest
 from accerl.errors import UserError
 from accerl.records import json_hash, read_json
 from controller.bundle.meta import code_revision
-from studies.jobs import cached
-from studies.jobs.cached import CachedExecutor, job_counts
+from studies.jobs import round as rounds
+from studies.jobs.cached import CachedExecutor
 from studies.jobs.executor import Executor, Job, Outcome, open_executor, revisions
 from studies.jobs.local import LocalExecutor
+from studies.jobs.round import job_counts
 from studies.jobs.work import SCRATCH, Done, End, job_key
 from studies.progress import bar
 from tests.fixtures.runs.processes import alive, children, wait_for
@@ -85,7 +86,7 @@ def test_a_folder_belongs_to_one_driver_that_makes_runs(tmp_path: Path, diary: P
 def test_jobs_do_not_end_for_want_of_a_file_that_says_how_far_they_are(
     tmp_path: Path, diary: Path
 ) -> None:
-    (tmp_path / cached.PROGRESS).mkdir()  # nothing can be written there, as on a full disk
+    (tmp_path / rounds.PROGRESS).mkdir()  # nothing can be written there, as on a full disk
     with open_executor(tmp_path, 1) as executor:
         assert numbers(executor, [DiaryJob(number=1, diary=diary)]) == [1]
 
@@ -169,9 +170,16 @@ def test_progress_says_of_all_that_run_while_they_do(
 ) -> None:
     jobs = [DiaryJob(number=number, diary=diary) for number in range(4)]
     with Slow(tmp_path) as executor:
-        monkeypatch.setattr(cached, "monotonic", lambda: executor.seconds)
-        executor.map(jobs)
+        monkeypatch.setattr(rounds, "monotonic", lambda: executor.seconds)
+        shown: list[str] = []
+        executor.map(jobs, lambda amount=1.0, note="", *, replayed=False: shown.append(note))
         assert executor.said == [2, 2, 2, 1]
+    assert list(dict.fromkeys(shown)) == [
+        "2 running",
+        "",  # one was done
+        "2 running, one for 1 min 00 s now",
+        "1 running, for 1 min 00 s now",
+    ]
     step = job_counts(tmp_path)["step"]
     assert (step["done"], step["running"], step["left"]) == (4, 0, 0)
 

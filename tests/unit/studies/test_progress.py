@@ -82,6 +82,24 @@ def test_without_a_terminal_a_long_phase_prints_a_line_now_and_then(
     ]
 
 
+def test_without_a_terminal_a_phase_of_hours_says_that_it_goes_on(
+    screen: StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 61.0, 7_200.0, 7_300.0, 7_600.0, 9_000.0, 9_001.0])
+    monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
+    with bar("runs", 2) as advance:
+        for note in ("1 running", "still running", "too soon", "running again"):
+            advance(0.0, note)
+        advance(2.0)
+    assert screen.getvalue().splitlines() == [
+        "  runs ...",
+        "  runs: 0/2 1 running",
+        "  runs: 0/2 still running",
+        "  runs: 0/2 running again",
+        "  runs: took 2 h 30 min",
+    ]
+
+
 def test_nobody_guesses_how_long_unequal_pieces_take_from_the_first(
     screen: StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from accerl.records import METRICS
 from studies.cli import controller, recorded, study, train
-from studies.jobs.cached import AGAIN
+from studies.jobs.round import AGAIN
 from tests.fixtures.command_line import accerl
 from tests.fixtures.controllers.made_bundles import make_bundle
 
