@@ -26,6 +26,8 @@ from accerl.spec import require_network
 
 RUNTIMES = ("serial", "process", "ray")
 CLOCKS = ("virtual", "real")
+LARGEST = float(np.finfo(np.float32).max)
+"""of the numbers that networks compute with"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +125,8 @@ class RuntimeConfig:
         envs = self.num_envs
         check("infer_batch", f"must lie in 0..num_envs ({envs})", lambda n: 0 <= n <= envs)
         check("patience_seconds", "must lie in 0..10", lambda seconds: 0.0 <= seconds <= 10.0)
-        check("interval_seconds", "must be positive", lambda seconds: seconds > 0.0)
+        rule = "must lie in 0.001..1e9"  # shorter ones would never end, where the clock is far on
+        check("interval_seconds", rule, lambda seconds: 0.001 <= seconds <= 1e9)
         longest = self.interval_seconds
         rule = f"must lie in 0..interval_seconds ({longest:g})"
         check("first_interval_seconds", rule, lambda seconds: 0.0 <= seconds <= longest)
@@ -180,6 +183,10 @@ class RunConfig:
             if type(value := getattr(self, name)) is int:
                 object.__setattr__(self, name, float(value))
         check_game(self.game, self.env)
+        for section in ("learner", "compression"):
+            for name, value in vars(getattr(self, section)).items():
+                computable = type(value) is not float or not LARGEST < abs(value) < math.inf
+                require(computable, f"{section}: {name}", f"must be at most {LARGEST:g}", value)
         require_network("network", self.network)
         finite = type(self.seconds) is float and 0.0 < self.seconds < math.inf
         require(finite, "--seconds", "must be positive and finite", self.seconds)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import sysconfig
 import traceback
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any, TypeGuard
 
 
 class UserError(Exception):
@@ -87,6 +89,26 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
+def read_json_text(text: str, what: str, example: str) -> Any:
+    """Return what a JSON text of the command line holds.
+
+    Args:
+        text: as it was given.
+        what: what errors begin with.
+        example: how it is to be written.
+
+    Raises:
+        UserError: it is no JSON, or nothing that Python can hold: nested too deeply, or a whole
+            number of thousands of digits.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{what}: not valid JSON ({first_line(error)}); write it like {example}"
+        ) from error
+
+
 def did_you_mean(given: str, allowed: list[str]) -> str:
     """Return the sentence that lists `allowed`, naming the closest spelling first."""
     import difflib
@@ -100,6 +122,16 @@ def require(allowed: bool, name: str, rule: str, given: object) -> None:
     """Refuse what is not allowed: ``learner: reuse must be at least 1, got 0``."""
     if not allowed:
         raise UserError(f"{name} {rule}, got {given!r}")
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value is a finite number that a float can hold; true and false are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        return False
 
 
 def require_fields(

@@ -15,7 +15,7 @@ import numpy as np
 
 from accerl.config import RunConfig
 from accerl.correct.combinations import OWN, levels_of
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import UserError, did_you_mean, first_line
 from accerl.families import with_reward_scale
 from accerl.json_fields import read_toml_or_json
 from accerl.learner.config import LearnerConfig
@@ -49,6 +49,8 @@ def read_settings(texts: Sequence[str]) -> dict[str, Any]:
             settings[path] = json.loads(value)
         except json.JSONDecodeError:
             settings[path] = value
+        except (ValueError, RecursionError) as error:  # thousands of digits, or of brackets
+            raise UserError(f"--set {path}: {first_line(error)}") from error
     return settings
 
 

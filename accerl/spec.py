@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar
 
-from accerl.errors import UserError, did_you_mean, require, require_choice, require_fields
+from accerl.errors import (
+    UserError,
+    did_you_mean,
+    is_number,
+    read_json_text,
+    require,
+    require_choice,
+    require_fields,
+)
 
 STUDENTS = ("original", "net1", "net2", "net3")  # largest first: paper, Table 6
 IMPALA_NETWORKS = ("impala", "impala-small", "impala-tiny")  # largest first
@@ -59,7 +65,7 @@ class CompressionSpec:
         whole = not isinstance(self.bits, bool) and self.bits in BITS
         require(whole, "spec: bits", f"must be one of {list(BITS)}", self.bits)
         require_choice("spec: graph", self.graph, GRAPHS)
-        require_fields(self, "spec", "sparsity rank", "must be a number", _is_number)
+        require_fields(self, "spec", "sparsity rank", "must be a number", is_number)
         rule = "is the fraction removed and must lie in [0, 1)"
         require(0.0 <= self.sparsity < 1.0, "spec: sparsity", rule, self.sparsity)
         rule = "is the fraction of singular values kept and must lie in (0, 1]"
@@ -151,12 +157,7 @@ class CompressionSpec:
             UserError: the text is not a JSON object, or a key or value is not allowed.
         """
         if isinstance(data, str):
-            try:
-                data = json.loads(data)
-            except json.JSONDecodeError as error:
-                raise UserError(
-                    f'spec: not valid JSON ({error}); write it like {{"bits": 8}}'
-                ) from error
+            data = read_json_text(data, "spec", '{"bits": 8}')
         if not isinstance(data, Mapping):
             raise UserError('spec: expected a JSON object such as {"bits": 8}')
         known = [field.name for field in fields(cls)]
@@ -199,11 +200,6 @@ def by_spec(values: Mapping[str, _Value]) -> dict[CompressionSpec, _Value]:
 def _percent(fraction: float) -> str:
     """Return a fraction in percent with every digit that it has: 0.124 is ``12.4%``."""
     return f"{(Decimal(repr(fraction)) * 100).normalize():f}%"
-
-
-def _is_number(value: object) -> bool:
-    number = isinstance(value, int | float) and not math.isnan(value)
-    return number and not isinstance(value, bool)
 
 
 IDENTITY = CompressionSpec()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
 
 from accerl.precision import BF16, FP32, choose_precision
 from accerl.presets import load_preset
-from accerl.records import read_json, write_json
+from accerl.records import write_json
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.predict import predict
 from accerl.spec import CompressionSpec
+from analysis.records.read import read_record
 from controller.env.instances import Instance
 from studies.jobs.executor import Outcome
 from studies.jobs.inner import StrategyResult
@@ -41,7 +43,9 @@ class CoreSeconds:
     def __init__(self, out: Path, unlike: Collection[str] = ()) -> None:
         self._unlike = unlike
         self._path = out / COSTS
-        found = read_json(self._path) if self._path.is_file() else {"games": {}, "jobs": []}
+        found: dict[str, Any] = {"games": {}, "jobs": []}
+        if self._path.is_file():
+            found = read_record(self._path, tuple(found))
         self._done: dict[str, dict[str, float]] = found["games"]
         self._counted = set(found["jobs"])  # tuning does not ask again for what has ended
 
@@ -65,9 +69,9 @@ class CoreSeconds:
 
     def per_step(self, game: str, precision: str = FP32) -> float:
         """Return the core-seconds of an env step, whose learner computes in fp32 or bf16."""
-        if game in self._done:
-            sums = self._done[game]
-            return sums["core_seconds"] / max(sums["env_steps"], 1.0)
+        sums = self._done.get(game, {"env_steps": 0.0})
+        if sums["env_steps"]:
+            return sums["core_seconds"] / sums["env_steps"]
         usual = OTHERS_PER_1000[precision]
         return (usual if game in self._unlike else PER_1000.get(game, usual)) / 1e3
 

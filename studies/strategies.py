@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from accerl.config import RunConfig
-from accerl.errors import UserError, did_you_mean, require_choice
+from accerl.errors import UserError, did_you_mean, read_json_text, require_choice
 from accerl.monitor.strategies import STRATEGIES, AdviseKLCapStrategy, make_strategy
 from accerl.monitor.strategy import Strategy, specs_of
 from accerl.own_code import make_own
@@ -254,12 +253,7 @@ def _warn(strategy: str, replaced: Sequence[Replacement]) -> None:
 def _read_params(text: str) -> dict[str, Any]:
     """Return the JSON object of --strategy-params."""
     example = '{"threshold_nats": 2.0}'
-    try:
-        params = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"--strategy-params: not valid JSON ({error}); write it like {example}"
-        ) from error
+    params = read_json_text(text, "--strategy-params", example)
     if not isinstance(params, dict):
         raise UserError(
             f"--strategy-params: expected a JSON object such as {example}, got {params!r}"

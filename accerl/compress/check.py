@@ -45,8 +45,8 @@ def check_engine(artifact: Artifact, net: Policy, obs: np.ndarray) -> float:
         logits = net(states)[0].float().cpu().numpy()
     if not np.isfinite(logits).all():
         raise EngineMismatchError(
-            "the network itself puts out NaN or infinite logits on recorded states; mend "
-            "it, or what it divides and takes logarithms of"
+            "the network itself puts out NaN or infinite logits on recorded states; training has "
+            "diverged (lower the learning rate), or it divides by 0 or takes the logarithm of 0"
         )
     label, limit = artifact.spec.label, EXPECTED_KL_NATS[artifact.spec.bits]
     advice = mend = "compress less, or act in torch (graph 'eager')"

@@ -168,7 +168,7 @@ class _Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Names the environment that raises; its own traceback goes with the error."""
 
     rests = False
-    """whether `step` does nothing and shows what was seen last"""
+    """whether `step` does nothing and shows what the episode began with"""
 
     def __init__(self, env: gymnasium.Env[Any, Any], game: str, index: int) -> None:
         super().__init__(env)

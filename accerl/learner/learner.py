@@ -114,7 +114,8 @@ class Learner:
         What is returned describes the whole rollout; no member reads the rollout any more by then.
 
         Raises:
-            FloatingPointError: the loss or its gradient is not finite; that step is not taken.
+            FloatingPointError: the loss or its gradient is not finite, and that step is not taken;
+                or its last steps have made the weights so.
         """
         config = self.config
         for group in self._optimiser.param_groups:
@@ -138,6 +139,7 @@ class Learner:
                     alive = alive | output.alive
                 for name, value in self._step(loss, losses).items():
                     totals[name] = totals.get(name, 0.0) + value
+        self._refuse_broken()
         passes = config.reuse * len(parts)
         gather = self._group.gather
         logits = torch.cat([gather(output.logits, dim=1) for output in outputs], dim=1)
@@ -334,6 +336,19 @@ class Learner:
         if self.topology is not None:
             self.topology.after_step()
         return found
+
+    def _refuse_broken(self) -> None:
+        """Refuse weights that a finite gradient has made infinite, before anybody acts with them.
+
+        Raises:
+            FloatingPointError: one is NaN or infinite.
+        """
+        sums = torch.stack([weight.detach().sum() for weight in self.policy.parameters()])
+        if not math.isfinite(sums.sum().item()):
+            raise FloatingPointError(
+                f"the learner's weights are not finite after {self.updates} updates and a step of "
+                f"{self.config.learning_rate:g}; lower the learning rate"
+            )
 
     def state_dict(self, *, gradients: bool = False) -> dict[str, Any]:
         """Return weights, optimiser state and counters as a tree of tensors and numbers.

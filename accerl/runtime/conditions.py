@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from accerl.errors import UserError, did_you_mean, require, require_choice
+from accerl.errors import UserError, did_you_mean, is_number, require, require_choice
 from accerl.json_fields import JsonFields, read_toml_or_json
 from accerl.seeds import Role, generator
 
@@ -62,8 +62,7 @@ class Condition(JsonFields):
         require_choice("event: kind", self.kind, KINDS)
         for name in ("at_seconds", "lasts_seconds", "amount"):
             given = getattr(self, name)
-            number = type(given) in (int, float)
-            require(number and math.isfinite(given), f"event: {name}", "must be a number", given)
+            require(is_number(given), f"event: {name}", "must be a number", given)
         require(self.at_seconds >= 0, "event: at_seconds", "must not be negative", self.at_seconds)
         positive = self.lasts_seconds > 0
         require(positive, "event: lasts_seconds", "must be positive", self.lasts_seconds)
@@ -157,7 +156,7 @@ class Conditions(JsonFields):
         object.__setattr__(self, "events", tuple(self.events))  # JSON knows no tuples
         for name in _LINK:
             given = getattr(self, name)
-            number = type(given) in (int, float) and 0 <= given < math.inf
+            number = is_number(given) and given >= 0
             require(number, f"events: {name}", "must be a number that is not negative", given)
 
     @property

@@ -14,8 +14,9 @@ from accerl.runtime.events import RunEvent
 class Safeguard:
     """Updates the learner; after a NaN or infinity, goes on from the last state it was shown.
 
-    The step that would have broken the weights is never taken (see `Learner.update`), so nothing
-    broken is ever published. But the steps before it led there, and their momentum would again.
+    Weights that are NaN or infinite are never published: either the step that would have made them
+    so is not taken, or what it has made is refused (see `Learner.update`). But the steps before it
+    led there, and their momentum would again.
 
     Args:
         learner: of the run.

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from accerl.errors import UserError, did_you_mean
-from accerl.monitor.strategies.checks import is_number
+from accerl.errors import UserError, did_you_mean, is_number
 from accerl.spec import CompressionSpec
 
 if TYPE_CHECKING:

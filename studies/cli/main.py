@@ -14,7 +14,7 @@ from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import version
 from io import TextIOWrapper
 
-from accerl.errors import GameError, UserError, did_you_mean
+from accerl.errors import GameError, UserError, did_you_mean, first_line
 
 # Modules are named, not imported: `accerl --help` needs none of them, nor torch.
 COMMANDS = {
@@ -104,8 +104,10 @@ def run(arguments: list[str]) -> int:
             print(error.details, end="", file=sys.stderr)  # there was no folder to write it to
         print(f"accerl: {error}", file=sys.stderr)
         return 2
-    except MemoryError as error:
-        what = f" ({error})" if str(error) else ""
+    except (MemoryError, RuntimeError) as error:
+        if not _lacks_memory(error):
+            raise
+        what = f" ({first_line(error)})" if str(error) else ""
         print(f"accerl: there is too little memory{what}; ask for less", file=sys.stderr)
         return 2
     except (FloatingPointError, OSError) as error:
@@ -120,6 +122,13 @@ def run(arguments: list[str]) -> int:
         print(f"accerl: interrupted; {left}", file=sys.stderr)
         return 130
     return 0
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Whether memory ran out: Python's own, torch's on a processor, or a GPU's."""
+    said = str(error)
+    by_torch = "can't allocate memory" in said or type(error).__name__ == "OutOfMemoryError"
+    return isinstance(error, MemoryError) or by_torch
 
 
 def _hint(error: Exception) -> str:

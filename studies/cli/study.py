@@ -97,7 +97,7 @@ class List(Command):
     study: tyro.conf.Positional[Path | None] = None
     """a study's folder: how many of its jobs are done, running, failed and left"""
     out: Path | None = None
-    """folder for study-list.json"""
+    """folder to write study-list.json to, which holds what is printed"""
 
     def execute(self) -> dict[str, Any]:
         """Print a line for each study, or for the jobs of one."""

@@ -187,7 +187,7 @@ class CachedExecutor(ABC):
         # Where a run directory was lost, what comes with the new one is its result.
         if job.out is not None or not self._has_result(name, job):
             by = done.revision or self._revision  # a worker elsewhere, or later, may have others
-            known = {"git_revision": by, "versions": self._versions}
+            known = {"git_revision": by, "versions": done.versions or self._versions}
             result = {"value": done.result, "cpu_seconds": done.cpu_seconds, **known}
             self._cache.save(key, result)
         for abandoned in (self.folder.path / SCRATCH).glob(f"{name}-*"):  # of a killed worker

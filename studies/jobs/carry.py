@@ -98,7 +98,8 @@ def pack_results(study: Path, file: Path) -> int:
             cannot be written.
     """
     if not study.is_dir():
-        raise UserError(f"{study} does not exist; give the --out of `accerl study run`")
+        is_none = "is no folder" if study.exists() else "does not exist"
+        raise UserError(f"{study} {is_none}; give the --out of `accerl study run`")
     source = _read_folder(study)
     names = [name for name in source.jobs if source.can_carry(name)]
     if not names and source.jobs:

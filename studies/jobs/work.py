@@ -20,7 +20,7 @@ from typing import Any
 from accerl.checkpoint import has_checkpoint
 from accerl.errors import GameError, UserError
 from accerl.precision import auto_means
-from accerl.records import METRICS, SUMMARY, json_hash
+from accerl.records import METRICS, SUMMARY, json_hash, versions
 from accerl.training.run_folder import CHECKPOINT
 from controller.bundle.meta import code_revision
 from studies.jobs.executor import Job
@@ -43,6 +43,8 @@ class Done:
     cpu_seconds: float
     revision: str | None = None
     """of the code that did it, see `code_revision`; None: that of whoever asked for it"""
+    versions: dict[str, str] | None = None
+    """of the packages that did it; None: those of whoever asked for it"""
     records: dict[str, str] | None = None
     """of its run directory, where the worker does not see the study's folder"""
 
@@ -103,7 +105,7 @@ def do(data: bytes) -> Done | Failed:
     import torch
 
     torch.set_num_threads(1)
-    revision = _revision()
+    revision, packages = _revision(), _versions()
     # What a job costs must not depend on who else uses the machine meanwhile.
     busy = process_time()
     try:
@@ -114,13 +116,18 @@ def do(data: bytes) -> Done | Failed:
     except Exception as error:  # any: it is the study that ends, not this process
         return Failed(error=_in_one_line(error))
     busy = process_time() - busy
-    return Done(result=result, cpu_seconds=busy, revision=revision, records=records)
+    return Done(
+        result=result, cpu_seconds=busy, revision=revision, versions=packages, records=records
+    )
 
 
 @cache
 def _revision() -> str:
     """Return what this process says of its code: as it was when it did its first job."""
     return code_revision()
+
+
+_versions = cache(versions)
 
 
 def _do(

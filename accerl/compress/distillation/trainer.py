@@ -70,10 +70,11 @@ class DistillMethod:
         require_choice("distil: precision", self.precision, PRECISIONS)
         check = partial(require_fields, self, "distil")
         check("batch sync_every", "must be at least 1", lambda count: count >= 1)
-        check("learning_rate temperature", "must be positive", lambda value: value > 0.0)
+        check("learning_rate", "must be positive", lambda value: 0.0 < value < math.inf)
+        check("temperature", "must lie in (0, 1000]", lambda value: 0.0 < value <= 1_000.0)
         check("decay_to", "must lie in (0, 1]", lambda share: 0.0 < share <= 1.0)
         costs = "entropy_cost value_cost recorded_updates decay_updates rest_kl_nats"
-        check(costs, "must not be negative", lambda cost: cost >= 0)
+        check(costs, "must not be negative", lambda cost: 0 <= cost < math.inf)
 
     def rate(self, updates: int) -> float:
         """Return the learning rate so many updates after a network began."""

@@ -47,7 +47,7 @@ class QuantiseMethod:
     def __post_init__(self) -> None:
         check = partial(require_fields, self, "quantise")
         check("tuning_updates", "must not be negative", lambda updates: updates >= 0)
-        check("tuning_learning_rate", "must be positive", lambda rate: rate > 0.0)
+        check("tuning_learning_rate", "must be positive", lambda rate: 0.0 < rate < math.inf)
         if self.weights_only and self.reduce_range:
             raise UserError(
                 "quantise: reduce_range is for products of integers, which weights_only does not "

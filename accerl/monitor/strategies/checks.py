@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TypeGuard
 
-from accerl.errors import UserError, require
+from accerl.errors import UserError, is_number, require
 from accerl.spec import CompressionSpec
 
 
@@ -21,16 +20,6 @@ def require_pair(strategy: str, one: str, first: object, other: str, second: obj
     require_spec(strategy, other, second)
     if first == second:
         raise UserError(f"strategy {strategy}: {one} and {other} are the same spec")
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Return whether a value is a finite number that a float can hold; true and false are none."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number of more than 308 digits
-        return False
 
 
 def require_number(

@@ -8,6 +8,7 @@ A profile can also hold times that were measured with other games (`LatencyProfi
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,6 +25,7 @@ from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, is_import_path
 FORMAT = 3
 PIXELS = (4, 84, 84)
 """what the paper's networks see"""
+LARGEST = sys.float_info.max
 LEARNERS = ("cpu", "gpu")
 _Key = tuple[str, int, str, float]
 _WIRING = (
@@ -110,7 +112,8 @@ class LatencyProfile(JsonFields):
         times = [self.env_step_us, self.learner_us_per_sample, *self.small_learner_us.values()]
         for row in self.specs:
             times += [row.publish_ms, row.distill_us, *row.infer_us.values()]
-        if not times or not all(0.0 < value < math.inf for value in times) or not self.specs:
+        # A whole number of hundreds of digits is below infinity, and no float holds it.
+        if not times or not all(0.0 < value <= LARGEST for value in times) or not self.specs:
             raise UserError(f"latency profile {self.name!r}: every time must be positive")
         if not all(row.infer_us and min(row.infer_us) >= 1 for row in self.specs):
             raise UserError(
@@ -121,12 +124,14 @@ class LatencyProfile(JsonFields):
         optional += [self.num_hosts, self.down_bytes_per_second, self.up_bytes_per_second]
         for row in self.specs:
             optional += [row.load_ms, row.size_bytes]
-        if not all(0.0 <= value < math.inf for value in optional):
+        if not all(0.0 <= value <= LARGEST for value in optional):
             raise UserError(
                 f"latency profile {self.name!r}: nothing in it may be negative, NaN or infinite"
             )
         if len({row.spec for row in self.specs}) < len(self.specs):
             raise UserError(f"latency profile {self.name!r}: a spec stands there twice")
+        if min(self.observation or PIXELS) < 1:
+            raise UserError(f"latency profile {self.name!r}: observation has a side below 1")
         if self.num_actors < 1 or self.actors_per_batch < 1:
             raise UserError(f"latency profile {self.name!r}: it needs at least one actor")
         if self.cores < 1:

@@ -82,6 +82,7 @@ def _points(
     for index, score in enumerate(curve["scores"]):
         stage: int | None = curve["stages"][index]
         acts = curve["acting"][index] if result["shows_switches"] else None
+        kl_max = curve["kl_max_nats"][index]  # of a network that has diverged no number
         switches |= acted is not None and acts != acted
         acted = acts
         # What happens before there is a score is marked where the curve begins.
@@ -99,7 +100,7 @@ def _points(
                 "env_steps": curve["env_steps"][index],
                 "seconds": curve["seconds"][index],
                 "score": score,
-                "kl_max": max(curve["kl_max_nats"][index], LEAST_KL_NATS),
+                "kl_max": max(kl_max, LEAST_KL_NATS) if math.isfinite(kl_max) else None,
                 "acts": acts if switches and is_drawn else None,
                 "stage": None if begins is None else STAGES[begins],
             }
@@ -188,7 +189,7 @@ def _switches_caption(result: Mapping[str, Any], table: Sequence[Mapping[str, An
 
 def _kl(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> Picture:
     bound = result["bound_kl_max_nats"]
-    values = [*(row["kl_max"] for row in table), bound]
+    values = [*(row["kl_max"] for row in table if row["kl_max"] is not None), bound]
     domain = [10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values)))]
     lines = _lines(result, table)
 
@@ -202,6 +203,7 @@ def _kl(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> Pictur
 
     found = [_Panel(name, domain, title) for (name, _), title in _titles(table).items()]
     caption = f"{_means_caption(table)} Dashed: the bound of {bound:g} nats. "
+    caption += "What is not finite is not drawn. " * any(row["kl_max"] is None for row in table)
     caption += f"A KL below {LEAST_KL_NATS:g} nats is drawn as that.{_machine_caption(table)}"
     chart = partial(_grid, found, draw, "Largest KL, nats")
     return Picture(f"{result['figure']}-kl-max", caption, table, chart)

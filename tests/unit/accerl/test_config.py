@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
@@ -41,8 +42,10 @@ CONFIG = RunConfig(preset="test", game="catch", seed=3)
         ({"learner_threads": 0}, "learner_threads must lie in 1"),
         ({"num_learners": 0}, "num_learners must be at least 1, got 0"),
         ({"num_learners": 2}, "num_learners 2 needs --runtime process; use"),
-        ({"interval_seconds": 0.0}, "interval_seconds must be positive"),
-        ({"interval_seconds": float("nan")}, "interval_seconds must be positive"),
+        ({"interval_seconds": 0.0}, r"interval_seconds must lie in 0.001..1e9, got 0.0"),
+        ({"interval_seconds": 1e-17}, "interval_seconds must lie in"),  # now + 1e-17 is now
+        ({"interval_seconds": float("nan")}, "interval_seconds must lie in"),
+        ({"interval_seconds": float("inf")}, "interval_seconds must lie in"),
         ({"first_interval_seconds": 6.0}, r"must lie in 0..interval_seconds \(5\), got 6.0"),
         ({"first_interval_seconds": float("nan")}, "first_interval_seconds must lie in 0"),
         ({"eval_episodes": -1}, "eval_episodes must not be negative"),
@@ -184,6 +187,29 @@ def test_what_is_left_to_the_machine_is_decided_when_a_run_is_made(
 def test_numbers_that_would_spoil_learning_are_refused(name: str, value: float, words: str) -> None:
     with pytest.raises(UserError, match=f"learner: {name} {words}"):
         replace(load_preset("catch").learner, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value", "words"),
+    [
+        ("learner", "reward_clip", 1e300, r"must be at most 3.40282e\+38"),
+        ("learner", "clip_rho", 1e300, "must be at most 3.4"),
+        ("compression", "distill_learning_rate", 1e300, "must be at most 3.4"),
+        ("compression", "distill_learning_rate", math.inf, "must be positive"),
+        ("compression", "distill_temperature", 1e300, "must lie in"),
+        ("compression", "distill_value_cost", math.inf, "must not be negative"),
+        ("compression", "quantise_tuning_learning_rate", math.inf, "must be positive"),
+    ],
+)
+def test_numbers_that_float32_cannot_compute_with_are_refused(
+    section: str, name: str, value: float, words: str
+) -> None:
+    with pytest.raises(UserError, match=f"{name.split('_', 1)[1]} {words}"):
+        replace(CONFIG, **{section: replace(getattr(CONFIG, section), **{name: value})})
+
+
+def test_a_truncation_may_be_none_at_all() -> None:
+    assert CONFIG.with_learner(clip_rho=math.inf).learner.clip_rho == math.inf
 
 
 def test_compression_has_the_defaults_of_its_methods() -> None:

@@ -105,6 +105,10 @@ def test_a_co_tenant_of_an_actor_s_machine_leaves_it_a_share_of_its_core() -> No
             "mean 'throttle'",
         ),
         (
+            [{"kind": "actors", "at_seconds": 10**400, "lasts_seconds": 1, "amount": 1}],
+            "at_seconds must be a number",
+        ),
+        (
             [{"kind": "actors", "at_seconds": -1, "lasts_seconds": 1, "amount": 1}],
             "not be negative",
         ),

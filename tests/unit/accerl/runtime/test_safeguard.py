@@ -26,9 +26,10 @@ SERIAL = tiny_catch(seconds=0.1, interval_seconds=0.01, eval_episodes=0)
 VECTOR = ObservationSpec((4,), "float32")
 
 
-def make_learner() -> Learner:
+def make_learner(minibatches: int = 2, learning_rate: float = 1e-3) -> Learner:
     policy = make_policy("original", VECTOR, 3, torch.Generator().manual_seed(0))
-    return Learner(policy, LearnerConfig(unroll=4, minibatches=2))
+    config = LearnerConfig(unroll=4, minibatches=minibatches, learning_rate=learning_rate)
+    return Learner(policy, config)
 
 
 def make_rollout(seed: int, *, spoilt: bool = False) -> Rollout:
@@ -45,6 +46,19 @@ def make_rollout(seed: int, *, spoilt: bool = False) -> Rollout:
 
 def weights(learner: Learner) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in learner.policy.state_dict().items()}
+
+
+def test_weights_that_a_finite_gradient_breaks_set_it_back_before_anybody_acts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    learner = make_learner(minibatches=1, learning_rate=1e38)
+    safeguard = Safeguard(learner)
+    safeguard.take()
+    good = weights(learner)
+    assert safeguard.update(make_rollout(0), seconds=1.0) is None
+    assert "weights are not finite" in capsys.readouterr().err
+    for name, tensor in weights(learner).items():
+        assert torch.equal(tensor, good[name]), name
 
 
 def test_a_diverged_learner_is_set_back_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 from accerl import __version__
 from accerl.errors import GameError
@@ -89,6 +90,12 @@ def test_what_code_of_ones_own_prints_is_no_part_of_the_json() -> None:
     [
         (SystemExit(3), "code of your own has called sys.exit(3); have it raise an error"),
         (MemoryError("2 TB"), "there is too little memory (2 TB); ask for less"),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 9 bytes"),
+            "there is too little memory (DefaultCPUAllocator: can't allocate memory: you tried 9 "
+            "bytes); ask for less",
+        ),
+        (torch.OutOfMemoryError("CUDA"), "there is too little memory (CUDA); ask for less"),
     ],
 )
 def test_what_would_end_without_a_word_is_one_line(

@@ -139,6 +139,18 @@ def figure() -> PaperFigure:
     )
 
 
+def test_a_figure_shows_what_is_left_where_a_network_diverged() -> None:
+    result = figure_result(figure(), [curves({"Original": [1.0] * 2, "INT8": [2.0] * 2})])
+    plain = paper_figures(result)[2]
+    _, line = result["panels"][0]["machines"][PAPER]["lines"]
+    line["curves"][0]["kl_max_nats"][:2] = [math.nan, math.inf]
+    drawn = paper_figures(result)[2]
+    assert "What is not finite is not drawn" in drawn.caption
+    assert "What is not finite" not in plain.caption
+    assert [row["kl_max"] for row in drawn.table].count(None) == 2
+    assert not {"NaN", "Infinity"} & set(json.dumps(drawn.spec).replace('"', " ").split())
+
+
 def test_a_figure_is_drawn_and_explained(tmp_path: Path) -> None:
     result = figure_result(figure(), [curves({"Original": [1.0] * 2, "INT8": [2.0] * 2})])
     pictures = paper_figures(result)

@@ -229,6 +229,8 @@ def test_profiles_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (lambda data: data["specs"][0]["spec"].update(bits=7), "bits"),
         (lambda data: data.update(env_step_us=-1.0), "every time must be positive"),
         (lambda data: data.update(env_step_us=math.inf), "every time must be positive"),
+        (lambda data: data.update(env_step_us=10**400), "every time must be positive"),
+        (lambda data: data.update(observation=[0]), "observation has a side below 1"),
         (lambda data: data["specs"][0].update(infer_us={}), "infer_us of every spec must give"),
         (lambda data: data["specs"][0].update(infer_us={"0": 1.0}), "batch sizes of at least 1"),
         (lambda data: data.update(small_learner_us=[3.0]), "is damaged: .*'list'"),
