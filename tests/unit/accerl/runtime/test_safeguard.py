@@ -26,7 +26,7 @@ SERIAL = tiny_catch(seconds=0.1, interval_seconds=0.01, eval_episodes=0)
 VECTOR = ObservationSpec((4,), "float32")
 
 
-def make_learner(minibatches: int = 2, learning_rate: float = 1e-3) -> Learner:
+def make_learner(minibatches: int = 2, learning_rate: float = 5e-4) -> Learner:
     policy = make_policy("original", VECTOR, 3, torch.Generator().manual_seed(0))
     config = LearnerConfig(unroll=4, minibatches=minibatches, learning_rate=learning_rate)
     return Learner(policy, config)
