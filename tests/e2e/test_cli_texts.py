@@ -14,6 +14,7 @@ import pytest
 import controller.analytic
 import controller.env
 import studies
+import studies.benchmarks
 from analysis.formats import rounded
 from studies.cli.main import COMMANDS
 from studies.cli.options import read_options
@@ -55,9 +56,10 @@ def test_a_run_names_its_game_once_and_waiting_is_not_busy(
 
 def test_the_page_lists_every_command() -> None:
     text = page(studies)
+    lines = (text + page(studies.benchmarks)).replace("| [`", "| `").splitlines()
     for name in COMMANDS:
         group, _, member = name.partition(" ")
-        rows = [line for line in text.splitlines() if line.startswith(f"| `accerl {group}")]
+        rows = [line for line in lines if line.startswith(f"| `accerl {group}")]
         assert any(f"{member or group}" in row.split(" | ")[0] for row in rows), name
     assert "130 after Ctrl-C" in " ".join(text.split())
 
