@@ -34,6 +34,8 @@ from studies.learning.played import Played, play
 
 WEIGHTS, BOTH, TUNED = "weights", "weights and activations", "tuned for it"
 ENGINE = "INT8 engine"
+RANDOM = "random play"
+"""as often one action as another: what a policy scores above it, it has learned"""
 HOW = (WEIGHTS, BOTH, TUNED)
 CALIBRATED = 1_024
 """states that the ranges of activations are measured on"""
@@ -58,7 +60,7 @@ class BitsRows:
 class BitsJob(Job[BitsRows]):
     """Rounds copies of a trained policy to so many bits, and has them play.
 
-    With `FLOAT32` bits: the policy itself, and the INT8 engine that runs act with.
+    With `FLOAT32` bits: the policy itself, the INT8 engine that runs act with, and random play.
     """
 
     kind: ClassVar[str] = "bits"
@@ -74,6 +76,7 @@ class BitsJob(Job[BitsRows]):
             "game": self.trained.game,
             "seed": self.trained.seed,
             "bits": self.bits,
+            "beside": RANDOM,
             "trained": self.trained.to_json(),
             "budget": {**asdict(self.budget), "env_steps": self.trained.env_steps},
         }
@@ -102,6 +105,7 @@ class BitsJob(Job[BitsRows]):
             rows = [
                 row("float32", FLOAT32, fast_infer(played.policy)),
                 row(ENGINE, 8, engine),
+                row(RANDOM, 0, lambda obs: np.zeros((len(obs), logits.shape[-1]), np.float32)),
             ]
             return BitsRows(rows=rows, engine=_agreement(played, logits))
         copies = self._copies(played, seed)
@@ -138,7 +142,8 @@ class BitsJob(Job[BitsRows]):
         config = read_config(self.trained.out) if self.trained.out else self.trained.config()
         envs = make_envs(config.game, self.budget.episodes, config.env)
         try:
-            return play_episodes(envs, infer, seed).tolist()
+            # Mirrored dice would make pairs of episodes that are not independent.
+            return play_episodes(envs, infer, seed, antithetic=False).tolist()
         finally:
             envs.close()
 

@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from analysis.comparison.stats import finite_or_none
-from studies.bits.job import BOTH, ENGINE, HOW, TUNED, BitsRows
+from studies.bits.job import BOTH, ENGINE, HOW, RANDOM, TUNED, BitsRows
 from studies.bits.plan import BITS, FLOAT32, BitsBudget
 from studies.learning.interval import mean_interval
 from studies.papers.verdict import Verdict, outcome_of
@@ -19,7 +19,7 @@ from studies.progress import numbers_table
 SHORT = ("weights", "both", "tuned")
 """for `HOW`, in narrow columns"""
 MOST_LOST = 0.05
-"""of the return of float32, that is as good as nothing"""
+"""of what float32 has learned, that is as good as nothing"""
 FEW = (2, 3, 4, 5)
 LEAST_KL = 1e-9
 Found = Mapping[tuple[int, int], BitsRows]
@@ -30,12 +30,14 @@ def game_result(game: str, budget: BitsBudget, found: Found) -> dict[str, Any] |
     """Return the rows of a game; None before its float32 policies have played.
 
     A row's return is a mean over policies and episodes. Its difference from float32 is paired by
-    policy and episode, which have the same start and the same dice; the 95% interval is over those.
+    policy and episode, which have the same start and the same dice; the 95% interval is over those,
+    and so about these policies: what others would be like is not in it.
     """
     seeds = [seed for seed, bits in found if bits == FLOAT32]
     if not seeds:
         return None
     base = {seed: _row(found[seed, FLOAT32], "float32") for seed in seeds}
+    chance = {seed: _row(found[seed, FLOAT32], RANDOM) for seed in seeds}
     wanted = [(ENGINE, 8, FLOAT32), *((how, bits, bits) for how in HOW for bits in BITS)]
     rows = []
     for how, bits, at in wanted:
@@ -43,14 +45,18 @@ def game_result(game: str, budget: BitsBudget, found: Found) -> dict[str, Any] |
         if own:
             rows.append({"how": how, "bits": bits, **_compared(own, base)})
     checks = [found[seed, FLOAT32].engine for seed in seeds]
+    over_chance = _compared(base, chance)
+    learned = {name: over_chance[name] for name in ("difference", "low", "high")}
     return {
         "game": game,
         "network": budget.network,
         "env_steps": budget.env_steps[game],
         "policies": len(seeds),
         "return": float(np.mean([row["returns"] for row in base.values()])),
+        "random": float(np.mean([row["returns"] for row in chance.values()])),
+        "learned": learned,
         "rows": rows,
-        "enough": {how: enough_bits(rows, how) for how in HOW},
+        "enough": {how: enough_bits(rows, how) if has_learned(learned) else None for how in HOW},
         "engine": {
             name: float(np.mean([check[name] for check in checks if check]))
             for name in ("engine_kl_nats", "simulated_kl_nats", "between_kl_nats")
@@ -83,6 +89,11 @@ def _compared(
     }
 
 
+def has_learned(learned: Mapping[str, float | None]) -> bool:
+    """Whether policies score more than random play; of others no number of bits costs anything."""
+    return learned["low"] is not None and learned["low"] > 0.0
+
+
 def enough_bits(rows: Sequence[Mapping[str, Any]], how: str) -> int | None:
     """Return the fewest bits that, like all more, score no less than float32 as far as one can see.
 
@@ -99,22 +110,30 @@ def enough_bits(rows: Sequence[Mapping[str, Any]], how: str) -> int | None:
 
 
 def bits_verdicts(games: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what becomes of QuaRL's claims, by 95% intervals over games (see `Verdict`)."""
+    """Return what becomes of QuaRL's claims, by 95% intervals over games (see `Verdict`).
+
+    Returns are shares of what float32 has learned, which is what it scores above random play. Games
+    in which it has learned nothing say nothing of returns.
+    """
     keyed = [
-        {"float32": abs(game["return"])} | {(row["how"], row["bits"]): row for row in game["rows"]}
+        {"learned": game["learned"]["difference"] if has_learned(game["learned"]) else 0.0}
+        | {(row["how"], row["bits"]): row for row in game["rows"]}
         for game in games
     ]
+    idle = [game["game"] for game in games if not has_learned(game["learned"])]
+    left_out = f"; left out, as nothing was learned: {', '.join(idle)}" if idle else ""
     found = []
     for bits in (8, 6):
         shares = [
-            game[BOTH, bits]["difference"] / game["float32"]
+            game[BOTH, bits]["difference"] / game["learned"]
             for game in keyed
-            if (BOTH, bits) in game and game["float32"]
+            if (BOTH, bits) in game and game["learned"]
         ]
         found.append(
             _verdict(
                 f"weights and activations in {bits} bits score as float32 does",
-                f"return over float32's, as a share of it (claimed: at least {-MOST_LOST:+.0%})",
+                "return over float32's, as a share of what that has learned (claimed: at least "
+                f"{-MOST_LOST:+.0%}){left_out}",
                 shares,
                 at_least=-MOST_LOST,
             )
@@ -127,15 +146,15 @@ def bits_verdicts(games: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
     gained = [
         float(np.mean([game[TUNED, bits]["return"] - game[BOTH, bits]["return"] for bits in known]))
-        / game["float32"]
+        / game["learned"]
         for game in keyed
-        if game["float32"] and (known := [bits for bits in FEW if (TUNED, bits) in game])
+        if game["learned"] and (known := [bits for bits in FEW if (TUNED, bits) in game])
     ]
     found.append(
         _verdict(
             "tuning raises the return of copies of 2 to 5 bits",
-            "return, tuned less rounded, as a share of float32's, means over bits (claimed: above "
-            "0)",
+            "return, tuned less rounded, as a share of what float32 has learned, means over bits "
+            f"(claimed: above 0){left_out}",
             gained,
             at_least=0.0,
         )
@@ -184,7 +203,8 @@ def tuned_what(budget: BitsBudget) -> str:
 def game_table(game: Mapping[str, Any]) -> Table:
     """Return a game's KL and returns by bits."""
     columns = [f"{name} {what}" for name in SHORT for what in ("KL", "return")]
-    title = f"{game['game']}, {game['network']}, float32 return {game['return']:.1f}"
+    title = f"{game['game']}, {game['network']}, float32 return {game['return']:.1f}, "
+    title += f"random play {game['random']:.1f}"
     table = numbers_table(title, "bits", *columns)
     by_key = {(row["how"], row["bits"]): row for row in game["rows"]}
     for bits in BITS:

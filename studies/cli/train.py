@@ -60,9 +60,9 @@ class Train(RunOptions):
     """refuse a bundle that may choose specs this run cannot act with; without it a policy chooses
     from the others, and in a schedule the nearest milder ones act instead"""
     shield: float | None = None
-    """KL in nats (the paper: 14): where the largest of an interval exceeds it, the next interval acts
-    with the strategy's mildest spec, unless stale weights explain it; so it does after an error of
-    the strategy"""
+    """KL in nats (the paper: 14): where the largest of an interval exceeds it, the next interval
+    acts with the strategy's mildest spec, unless stale weights explain it; and so it does after an
+    error of the strategy"""
     out: Path | None = None
     """run directory (default: runs/GAME-seedN, or with -2, -3, ... behind it where there is one; to
     resume, the last of these that had not finished)"""

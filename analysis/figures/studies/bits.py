@@ -62,7 +62,8 @@ def bits_caption(result: Mapping[str, Any]) -> str:
     """Return what is to be said below the figure."""
     return (
         "Copies of trained policies, rounded after training by QuaRL's affine scheme, and tuned "
-        f"with it. Dashes: float32. Bars: 95% over episodes. KL below {LEAST_KL:g} is drawn there. "
+        "with it. Dashes: float32. Bars: 95% over episodes of these policies. "
+        f"KL below {LEAST_KL:g} is drawn there. "
         f"{result['tuned']}"
     )
 

@@ -20,7 +20,8 @@ def bits_sections(result: Mapping[str, Any]) -> list[Section]:
         *bits_figures(result),
         Text(
             "The fewest bits that, like all more, score no less than float32 as far as the 95% "
-            "interval over episodes can tell."
+            "interval over episodes of these policies can tell. Where they score no more than "
+            "random play, nothing is said."
         ),
         _enough(games),
         *(_rows(game) for game in games),
@@ -93,7 +94,7 @@ def _rows(game: Mapping[str, Any]) -> Table:
     )
     columns = ("Rounded", "#Bits", "#KL (nats)", "#Same action", "#Return", "#Over float32")
     title = f"{game['game']}: {game['network']} after {game['env_steps']:,} env steps, return "
-    title += f"{game['return']:.3g} in float32"
+    title += f"{game['return']:.3g} in float32, {game['random']:.3g} by random play"
     return Table(title, (*columns, "#95% interval", "#Episodes"), rows)
 
 

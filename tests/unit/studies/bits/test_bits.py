@@ -15,7 +15,7 @@ from analysis.figures.studies.bits import bits_figures
 from analysis.render.html import write_page
 from analysis.report.studies.bits import bits_sections
 from studies.bits import run as bits_run
-from studies.bits.job import BOTH, ENGINE, HOW, TUNED, WEIGHTS, BitsRows
+from studies.bits.job import BOTH, ENGINE, HOW, RANDOM, TUNED, WEIGHTS, BitsRows
 from studies.bits.plan import BITS, BUDGETS, FLOAT32
 from studies.bits.result import bits_verdicts, enough_bits, game_result, game_table, tuned_what
 from studies.bits.run import run_bits
@@ -45,7 +45,8 @@ def found() -> dict[tuple[int, int], BitsRows]:
     for seed in (0, 1):
         base = [100.0 + seed + i for i in range(4)]
         checks = {"engine_kl_nats": 0.01, "simulated_kl_nats": 0.011, "between_kl_nats": 1e-5}
-        first = [row("float32", FLOAT32, base), row(ENGINE, 8, base)]
+        chance = row(RANDOM, 0, [1.0, 3.0, 1.0, 3.0])
+        first = [row("float32", FLOAT32, base), row(ENGINE, 8, base), chance]
         result[seed, FLOAT32] = BitsRows(rows=first, engine=checks)
         for bits in BITS:
             lost = {2: 10.0, 3: 5.0}.get(bits, 0.0)
@@ -74,8 +75,30 @@ def test_copies_are_compared_with_float32_episode_by_episode() -> None:
     assert -10.3 < lost["low"] < -10.0 < lost["high"] < -9.7
     assert (lost["episodes"], result["policies"]) == (8, 2)
     assert result["return"] == pytest.approx(102.0)
+    assert result["random"] == pytest.approx(2.0)
+    assert result["learned"]["difference"] == pytest.approx(100.0)
+    assert 95.0 < result["learned"]["low"] < 100.0
     assert result["enough"] == {WEIGHTS: 4, BOTH: 4, TUNED: 2}
     assert result["engine"]["between_kl_nats"] == pytest.approx(1e-5)
+
+
+def test_policies_that_learned_nothing_say_nothing_of_bits() -> None:
+    def as_good_as(base: list[float]) -> dict[tuple[int, int], BitsRows]:
+        known = found()
+        for seed in (0, 1):
+            rows = [*known[seed, FLOAT32].rows[:2], row(RANDOM, 0, base)]
+            known[seed, FLOAT32] = replace(known[seed, FLOAT32], rows=rows)
+        return known
+
+    learned = [game_result("catch", TINY, found()) or {} for _ in range(3)]
+    idle = game_result("cartpole", TINY, as_good_as([100.0, 102.0, 101.0, 105.0])) or {}
+    assert idle["learned"]["low"] < 0.0 < idle["learned"]["high"]
+    assert set(idle["enough"].values()) == {None}
+    with_it, without = (bits_verdicts(games) for games in ([*learned, idle], learned))
+    for more, less in list(zip(with_it, without, strict=True))[:3]:
+        assert (more["low"], more["high"], more["runs"]) == (less["low"], less["high"], 3)
+        assert more["what"] == f"{less['what']}; left out, as nothing was learned: cartpole"
+    assert (with_it[3]["runs"], without[3]["runs"]) == (4, 3)  # KL needs no reward
 
 
 def test_enough_bits_are_those_below_which_something_is_lost() -> None:
