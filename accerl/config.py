@@ -13,7 +13,7 @@ from accerl.compress.config import CompressionConfig
 from accerl.compress.pruning.sparse import TopologyConfig
 from accerl.envs import check_game
 from accerl.envs.config import AS_IT_IS, EnvConfig
-from accerl.errors import UserError, require, require_choice, require_fields
+from accerl.errors import UserError, is_number, require, require_choice, require_fields
 from accerl.learner.config import LearnerConfig, choose_device
 from accerl.networks.observation import ObservationSpec
 from accerl.own_code import NOTHING_OWN, OwnConfig
@@ -180,13 +180,13 @@ class RunConfig:
             if isinstance(value := getattr(self, name), np.generic):
                 object.__setattr__(self, name, value.item())
         for name in ("seconds", "until_score"):  # equal runs have equal hashes
-            if type(value := getattr(self, name)) is int:
+            if type(value := getattr(self, name)) is int and is_number(value):
                 object.__setattr__(self, name, float(value))
         check_game(self.game, self.env)
         for section in ("learner", "compression"):
             for name, value in vars(getattr(self, section)).items():
-                computable = type(value) is not float or not LARGEST < abs(value) < math.inf
-                require(computable, f"{section}: {name}", f"must be at most {LARGEST:g}", value)
+                is_huge = type(value) in (int, float) and LARGEST < abs(value) < math.inf
+                require(not is_huge, f"{section}: {name}", f"must be at most {LARGEST:g}", value)
         require_network("network", self.network)
         finite = type(self.seconds) is float and 0.0 < self.seconds < math.inf
         require(finite, "--seconds", "must be positive and finite", self.seconds)

@@ -343,7 +343,8 @@ class Learner:
         Raises:
             FloatingPointError: one is NaN or infinite.
         """
-        sums = torch.stack([weight.detach().sum() for weight in self.policy.parameters()])
+        learned = [each for each in self.policy.parameters() if each.requires_grad]
+        sums = torch.stack([weight.detach().sum() for weight in learned])
         if not math.isfinite(sums.sum().item()):
             raise FloatingPointError(
                 f"the learner's weights are not finite after {self.updates} updates and a step of "

@@ -44,7 +44,8 @@ class BitsBudget:
     @property
     def key(self) -> str:
         """A hash of what is trained and compared, by which results of another are known."""
-        return json_hash({"spent": asdict(self), "bits": BITS})[:12]
+        judged = "by what was learned over random play, on dice of its own for each episode"
+        return json_hash({"spent": asdict(self), "bits": BITS, "judged": judged})[:12]
 
 
 def _of(games: tuple[str, ...], env_steps: int) -> dict[str, int]:

@@ -122,6 +122,7 @@ class LatencyProfile(JsonFields):
             )
         optional = [self.write_us, self.copy_bytes_per_second, self.num_distillers]
         optional += [self.num_hosts, self.down_bytes_per_second, self.up_bytes_per_second]
+        optional += [self.cores, self.num_actors]
         for row in self.specs:
             optional += [row.load_ms, row.size_bytes]
         if not all(0.0 <= value <= LARGEST for value in optional):
@@ -137,7 +138,7 @@ class LatencyProfile(JsonFields):
         if self.cores < 1:
             raise UserError(f"latency profile {self.name!r}: it needs at least one core")
         require_choice(f"latency profile {self.name!r}: learner", self.learner, LEARNERS)
-        if not (0.0 < self.gpu_core <= 1.0 and 0.0 < self.step_bytes < math.inf):
+        if not (0.0 < self.gpu_core <= 1.0 and 0.0 < self.step_bytes <= LARGEST):
             raise UserError(
                 f"latency profile {self.name!r}: gpu_core must lie above 0 and at most at 1, "
                 "step_bytes above 0"

@@ -61,6 +61,13 @@ def test_weights_that_a_finite_gradient_breaks_set_it_back_before_anybody_acts(
         assert torch.equal(tensor, good[name]), name
 
 
+def test_what_is_not_learned_may_be_infinite() -> None:
+    learner = make_learner()
+    mask = torch.nn.Parameter(torch.tensor([0.0, -torch.inf]), requires_grad=False)
+    learner.policy.register_parameter("mask", mask)
+    assert Safeguard(learner).update(make_rollout(0), seconds=0.0) is not None
+
+
 def test_a_diverged_learner_is_set_back_once(capsys: pytest.CaptureFixture[str]) -> None:
     learner = make_learner()
     safeguard = Safeguard(learner)

@@ -230,6 +230,8 @@ def test_profiles_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (lambda data: data.update(env_step_us=-1.0), "every time must be positive"),
         (lambda data: data.update(env_step_us=math.inf), "every time must be positive"),
         (lambda data: data.update(env_step_us=10**400), "every time must be positive"),
+        (lambda data: data.update(cores=10**400), "nothing in it may be"),
+        (lambda data: data.update(step_bytes=10**400), "step_bytes above 0"),
         (lambda data: data.update(observation=[0]), "observation has a side below 1"),
         (lambda data: data["specs"][0].update(infer_us={}), "infer_us of every spec must give"),
         (lambda data: data["specs"][0].update(infer_us={"0": 1.0}), "batch sizes of at least 1"),
