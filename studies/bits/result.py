@@ -115,7 +115,7 @@ def bits_verdicts(games: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Returns are shares of what float32 has learned, which is what it scores above random play. Games
     in which it has learned nothing say nothing of returns.
     """
-    keyed = [
+    keyed: list[dict[Any, Any]] = [
         {"learned": game["learned"]["difference"] if has_learned(game["learned"]) else 0.0}
         | {(row["how"], row["bits"]): row for row in game["rows"]}
         for game in games
