@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any
 
 from accerl.precision import BF16, FP32, choose_precision
 from accerl.presets import load_preset
@@ -12,12 +11,14 @@ from accerl.records import write_json
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.predict import predict
 from accerl.spec import CompressionSpec
-from analysis.records.read import read_record
+from analysis.records.read import read_optional, shaped
 from controller.env.instances import Instance
 from studies.jobs.executor import Outcome
 from studies.jobs.inner import StrategyResult
 
 COSTS = "core-seconds.json"
+SHAPE = {"games": {str: {"core_seconds": float, "env_steps": float}}, "jobs": [str]}
+"""what it holds: sums by game, and the keys of the jobs that are in them"""
 PER_1000 = {
     "catch": 0.03,
     "cartpole": 0.03,
@@ -43,11 +44,9 @@ class CoreSeconds:
     def __init__(self, out: Path, unlike: Collection[str] = ()) -> None:
         self._unlike = unlike
         self._path = out / COSTS
-        found: dict[str, Any] = {"games": {}, "jobs": []}
-        if self._path.is_file():
-            found = read_record(self._path, tuple(found))
-        self._done: dict[str, dict[str, float]] = found["games"]
-        self._counted = set(found["jobs"])  # tuning does not ask again for what has ended
+        found = shaped(self._path, read_optional, SHAPE)
+        self._done: dict[str, dict[str, float]] = found.get("games", {})
+        self._counted = set(found.get("jobs", ()))  # tuning does not ask again for what has ended
 
     def add(self, game: str, outcome: Outcome[StrategyResult]) -> None:
         """Count a run, once."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from accerl.errors import UserError
 from accerl.records import write_json
-from analysis.records.read import read_record
+from analysis.records.read import read_optional, shaped
 from studies.jobs.executor import Job, describe_job
 from studies.jobs.work import Done, Failed, Lost
 from studies.progress import Advance, duration, say
@@ -26,6 +26,11 @@ MAX_LOSSES = 3
 """deaths of its processes after which a job is given up: it may need more memory than there is"""
 PROGRESS = "progress.json"
 """in a study's folder: how many jobs of the present step are done, running, failed and left"""
+STEP = {
+    **dict.fromkeys(("done", "running", "failed", "left"), int),
+    **{"seconds_left": (float, None), "at": str},
+}
+"""what it holds"""
 TELL_SECONDS = 1.0
 """between two times that it is written"""
 LONG_SECONDS = 60.0
@@ -201,13 +206,12 @@ def job_counts(out: Path) -> dict[str, Any]:
         are done, running, failed and left, about how many seconds are left, and when that was.
 
     Raises:
-        UserError: the folder holds no study.
+        UserError: the folder holds no study, or what it says of the step is damaged.
     """
     if not is_study(out):
         raise UserError(f"{out} holds no study; give the --out of `accerl study run`")
     saved = sum(1 for _ in (out / RESULTS).glob("*.json"))
-    named = ("done", "running", "failed", "left", "seconds_left", "at")
-    step = read_record(out / PROGRESS, named) if (out / PROGRESS).is_file() else None
+    step = shaped(out / PROGRESS, read_optional, STEP) or None
     record = out / "study.json"
     if step and record.is_file() and record.stat().st_mtime >= (out / PROGRESS).stat().st_mtime:
         step = None  # a contest that has its result, perhaps ended early

@@ -136,6 +136,9 @@ def test_what_a_killed_driver_ran_runs_no_more(tmp_path: Path) -> None:
         assert job_counts(tmp_path)["step"] == counts
     assert not is_driven(tmp_path)
     assert job_counts(tmp_path)["step"] == {**counts, "running": 0, "left": 5}
+    write_json(tmp_path / PROGRESS, {**counts, "left": "three"})
+    with pytest.raises(UserError, match=r"progress\.json: left is damaged: a whole number was exp"):
+        job_counts(tmp_path)
 
 
 def test_what_a_killed_start_left_is_in_nobody_s_way(tmp_path: Path) -> None:

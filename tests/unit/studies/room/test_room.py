@@ -23,7 +23,7 @@ from controller.env.instances import Instance, keeping_pace
 from studies.contest.budget import TUNE_SEEDS, VALIDATE_SEEDS
 from studies.contest.study import strategy_job
 from studies.contest.tuning.guesses import GUESSES
-from studies.core_seconds import CoreSeconds
+from studies.core_seconds import COSTS, CoreSeconds
 from studies.jobs.executor import Outcome
 from studies.jobs.inner import StrategyResult, build_strategy
 from studies.options import StudyOptions
@@ -163,6 +163,9 @@ def test_hours_grow_with_the_budget_and_know_what_was_measured(tmp_path: Path) -
     assert CoreSeconds(tmp_path).per_step("minatar-freeway") == pytest.approx(1e-3)
     unlike = CoreSeconds(tmp_path, unlike=["minatar-freeway"])
     assert unlike.per_step("minatar-freeway") == unlike.per_step("minatar-seaquest")
+    (tmp_path / COSTS).write_text('{"games": {"catch": 3.0}, "jobs": []}')
+    with pytest.raises(UserError, match=r"core-seconds\.json: games: catch is damaged: an object"):
+        CoreSeconds(tmp_path)
 
 
 def test_a_spec_stops_that_is_far_slower_with_both_seeds() -> None:
