@@ -46,6 +46,19 @@ def interval(low: float | None, high: float | None, decimals: int = 2) -> str:
     return NOTHING if low is None or high is None else f"{low:.{decimals}f} to {high:.{decimals}f}"
 
 
+def limits(low: float, high: float, bound: str = "", digits: str = ".2f") -> str:
+    """Return an interval's limits as words; of a bound the one that bounds what it is of.
+
+    Args:
+        low: end of the interval.
+        high: likewise.
+        bound: what is written before the estimate: > (at least), < (at most) or ~ (cannot tell).
+        digits: as of `format`.
+    """
+    said = {"": f"{low:{digits}} to {high:{digits}}", "~": ""}
+    return {**said, "<": f"up to {high:{digits}}", ">": f"from {low:{digits}}"}[bound]
+
+
 def is_of_use(low: float, high: float) -> bool:
     """Whether an interval of ratios says more than that there are too few seeds."""
     return high <= WIDEST * low

@@ -167,7 +167,10 @@ class Ratios:
 
     @property
     def bound(self) -> str:
-        """What to write before the mean: nothing, > (it is at least that), < or ~ (cannot tell)."""
-        if self.own_missed and self.base_missed:
+        """What to write before the mean: nothing, > (it is at least that), < or ~ (cannot tell).
+
+        Pairs that are left out may lie on either side of the others.
+        """
+        if self.left_out or (self.own_missed and self.base_missed):
             return "~"
         return ">" if self.own_missed else "<" if self.base_missed else ""

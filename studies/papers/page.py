@@ -33,12 +33,13 @@ INTERVALS = (
     f"A verdict's 95% interval is over games where there are {ENOUGH_GAMES} or more (each counts "
     "once, with the mean of its seeds), else over seeds of the games that are there. Where it is "
     "too wide, as it nearly always is of one game with two seeds, these runs cannot tell. (Table "
-    "6's are of medians over its repeats.)"
+    "6's are of medians over its repeats; what happens in most runs is judged by their share.)"
 )
 MARKS = (
     "Ratios are geometric means. > means at least and < at most, as some of the runs, or of the "
-    "baseline's, ended before they reached the score, and ~ that both happened; pairs of which "
-    "neither did are left out. Scores were fixed by what actors without compression reached with "
+    "baseline's, ended before they reached the score, and ~ that both happened, or that pairs of "
+    "which neither did are left out; of an interval stands then what still bounds it, up to or "
+    "from where. Scores were fixed by what actors without compression reached with "
     "the first seeds (80% of the way to their best; Figure 8's 18 on Pong was chosen beforehand). "
     "Most of these runs reach that score, as others need not: a claim that fails beside them alone "
     "is one that these runs cannot tell."
@@ -221,7 +222,8 @@ def _by_process(line: Mapping[str, Any]) -> str:
     seconds = line["processor_seconds"]
     if not seconds:
         return "-"
-    return ">" * (line["missed"] > 0) + " + ".join(f"{seconds[name]:,.0f}" for name in PROCESSES)
+    missed = line.get("missed_of_means", line["missed"])
+    return ">" * (missed > 0) + " + ".join(f"{seconds[name]:,.0f}" for name in PROCESSES)
 
 
 def _split(rows: list[dict[str, Any]]) -> list[str]:

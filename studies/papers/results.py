@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
 from accerl.presets import load_preset
+from analysis import formats
 from analysis.comparison.scores import reached
-from analysis.formats import is_of_use
 from studies.learning.curve import LearningCurve, Ratios
 from studies.learning.interval import mean_interval
 from studies.papers.figure import LEARNER, Curves, Panel, PaperFigure
@@ -99,7 +99,8 @@ def _line(
         "env_steps_per_second": steps / seconds,
         **{f"{by}_ratio": _ratio(own, base, target, by) for by in COSTS},
         "processor_seconds": _processor_seconds(alike, target),
-        "missed": _missed(own, target),
+        "missed": _missed(own.values(), target),
+        "missed_of_means": _missed(alike, target),
         "curves": [{"seed": seed, **curve.thinned(POINTS, KEPT)} for seed, curve in own.items()],
     }
 
@@ -132,11 +133,11 @@ def _ratio(
     }
 
 
-def _missed(own: Mapping[int, LearningCurve], target: float | None) -> int:
+def _missed(curves: Iterable[LearningCurve], target: float | None) -> int:
     """Return how many runs ended before they reached the target."""
     if target is None:
         return 0
-    return sum(not reached(curve.seconds, curve.scores, target)[1] for curve in own.values())
+    return sum(not reached(curve.seconds, curve.scores, target)[1] for curve in curves)
 
 
 def _processor_seconds(
@@ -202,20 +203,25 @@ def figure_tables(result: Mapping[str, Any]) -> list[Table]:
 
 
 def interval_text(found: Mapping[str, Any] | None) -> str:
-    """Return an estimate with its interval, such as ``0.71 (0.60 to 0.83)``; bounds are marked."""
+    """Return an estimate with its interval, such as ``0.71 (0.60 to 0.83)``; bounds are marked.
+
+    Of a bound it is the limit that bounds it too, such as ``<0.71 (up to 0.83)``.
+    """
     if found is None or found["estimate"] is None:
         return "-"
-    text = f"{found.get('bound', '')}{found['estimate']:.2f}"
+    bound = found.get("bound", "")
+    text = f"{bound}{found['estimate']:.2f}"
     if found["low"] is None or found["high"] is None:
         return text
-    return f"{text} ({found['low']:.2f} to {found['high']:.2f})"
+    limits = formats.limits(found["low"], found["high"], bound)
+    return f"{text} ({limits})" if limits else text
 
 
 def ratio_text(found: Mapping[str, Any] | None) -> str:
     """Return `interval_text` of a ratio; in place of an interval that says nothing, why."""
     if found is None or None in (found["low"], found["high"]):
         return interval_text(found)
-    if is_of_use(found["low"], found["high"]):
+    if formats.is_of_use(found["low"], found["high"]):
         return interval_text(found)
     return f"{interval_text({**found, 'low': None})} (too few seeds)"
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from analysis.comparison.scores import reached
 from analysis.comparison.stats import finite_or_none
+from analysis.formats import counted
 from studies.learning.curve import LearningCurve, Pair, Ratios
 from studies.learning.interval import mean_over_games
 from studies.papers.targets import fixed_by, target_score
@@ -57,8 +58,12 @@ class Verdict:
 def outcome_of(
     low: float, high: float, *, at_least: float = -math.inf, at_most: float = math.inf
 ) -> str:
-    """Return what became of a claim that a number lies within bounds, by the number's interval."""
-    if low >= at_least and high <= at_most:
+    """Return what became of a claim that a number lies within bounds, by the number's interval.
+
+    What is as long as the other, to the last digit, is not shorter.
+    """
+    is_above, is_below = low > at_least, high < at_most
+    if (is_above or at_least == -math.inf) and (is_below or at_most == math.inf):
         return HOLDS
     return FAILS if high < at_least or low > at_most else OPEN
 
@@ -79,6 +84,21 @@ def end_score(curve: LearningCurve, env_steps: float = math.inf) -> float | None
     return float(np.mean(np.interp(sampled, env_steps, scores)))
 
 
+def learned(curve: LearningCurve) -> float | None:
+    """Return by how much a run's score rose: from its first to the best mean of a tenth of it.
+
+    None: it has no score, or rose by no more than scores differ within a tenth, as those of a run
+    do that learns nothing.
+    """
+    known = [score for score in curve.scores if score is not None]
+    if not known:
+        return None
+    tenths = np.array_split(np.array(known), round(1.0 / LAST_SHARE))
+    rise = max(tenth.mean() for tenth in tenths if len(tenth)) - known[0]
+    scatter = np.median([np.ptp(tenth) for tenth in tenths if len(tenth)])
+    return float(rise) if rise > scatter else None
+
+
 def has_switched(curve: LearningCurve, env_steps: float = math.inf) -> bool:
     """Return whether the decision changed during so many env steps of a run."""
     pairs = zip(curve.env_steps, curve.acting, strict=True)
@@ -95,8 +115,9 @@ class SecondsAtMost:
     """A run reaches its game's score within a share of the seconds of another.
 
     Where a run that would pass did not reach it, or the baseline of one that would fail, or neither
-    of a pair, nothing is concluded (see `Ratios`). Nor is it from failing beside baselines that the
-    score was taken from, if without them it does not fail.
+    of a pair, nothing is concluded (see `Ratios`). Nor is it where a game's runs were not measured,
+    or from failing beside baselines that the score was taken from, if without them it does not
+    fail.
     """
 
     claim: str
@@ -116,7 +137,8 @@ class SecondsAtMost:
         """See `Check`."""
         by_game: dict[str, list[Pair]] = {}
         fresh: dict[str, list[Pair]] = {}
-        seen = unmeasured = 0
+        unmeasured: list[str] = []
+        seen = 0
         for panel, curves in panels:
             base = curves_of(curves, self.machine, self.over or panel.baseline)
             own = curves_of(curves, self.machine, self.label)
@@ -127,7 +149,7 @@ class SecondsAtMost:
             for seed in sorted(base.keys() & own.keys()):
                 points = getattr(base[seed], self.by), getattr(own[seed], self.by)
                 if not all(points):
-                    unmeasured += 1
+                    unmeasured.append(panel.game)
                     continue
                 first = reached(points[0], base[seed].scores, target)
                 pair = reached(points[1], own[seed].scores, target), first
@@ -145,7 +167,9 @@ class SecondsAtMost:
             also = outcome_of(least, most, at_most=math.log(self.at_most))
             outcome = FAILS if also == FAILS else OPEN
         missed = found.own_missed if outcome == HOLDS else found.base_missed
-        if missed or found.left_out:  # what was not measured has nothing to do with what came out
+        # Seeds that were not measured have nothing to do with what came out; games may.
+        unknown = set(unmeasured) - by_game.keys()
+        if missed or found.left_out or unknown:
             outcome = OPEN
         measure = self.by.replace("core", "processor").replace("_", " ")
         what = f"{measure} to the same score, {self.label} / {self.over or 'baseline'}"
@@ -163,7 +187,8 @@ class SecondsAtMost:
         if found.left_out:
             what += f"; left out: {found.left_out} pairs, of which neither reached it"
         if unmeasured:
-            what += f"; left out: {unmeasured} pairs without {measure}"
+            what += f"; left out: {len(unmeasured)} pairs without {measure}"
+            what += f", all of {counted(len(unknown), 'game')}" if unknown else ""
         return Verdict(
             claim=self.claim,
             outcome=outcome,
@@ -182,8 +207,8 @@ class EndsWithin:
     """A run ends within bounds of where another ends, as a share of what the baseline has learned.
 
     Both are compared after as many env steps, all that the slower of them has made: what is faster
-    does not end higher for having gone on. Where a baseline has learned nothing there is no share,
-    and nothing is concluded.
+    does not end higher for having gone on. Where a baseline has learned nothing (see `learned`)
+    there is no share, and nothing is concluded.
     """
 
     claim: str
@@ -220,11 +245,11 @@ class EndsWithin:
                     unswitched += 1
                     continue
                 ends = end_score(other[seed], least), end_score(own[seed], least)
-                known = [score for score in base[seed].scores if score is not None]
-                if ends[0] is None or ends[1] is None or not known or max(known) <= known[0]:
+                rise = learned(base[seed])
+                if ends[0] is None or ends[1] is None or rise is None:
                     left_out += 1
                     continue
-                gap = (ends[1] - ends[0]) / (max(known) - known[0])
+                gap = (ends[1] - ends[0]) / rise
                 by_game.setdefault(panel.game, []).append(gap)
         estimate, low, high, over = mean_over_games([*by_game.values()])
         outcome = outcome_of(low, high, at_least=self.at_least, at_most=self.at_most)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from analysis.comparison.stats import finite_or_none, spearman
 from studies.learning.curve import LearningCurve
 from studies.learning.interval import mean_over_games
@@ -68,8 +70,8 @@ class Happens:
 class MovesTogether:
     """The largest KL and the score of a run rise and fall together, in the mean of runs.
 
-    Each run counts with one rank correlation (Spearman) over its intervals, so that it does not
-    matter how alike those are that follow each other.
+    Each run counts with one rank correlation (Spearman) of their changes from interval to interval:
+    both may rise throughout a run and have nothing to do with each other.
     """
 
     claim: str
@@ -87,8 +89,8 @@ class MovesTogether:
         return Verdict(
             claim=self.claim,
             outcome=HOLDS if low > 0.0 else FAILS if high < 0.0 else OPEN,
-            what="rank correlation of the largest KL and the score over the intervals of a run of "
-            f"{self.label} on {self.machine} (holds if above 0)",
+            what="rank correlation of the changes of the largest KL and of the score from interval "
+            f"to interval of a run of {self.label} on {self.machine} (holds if above 0)",
             estimate=finite_or_none(estimate),
             low=finite_or_none(low),
             high=finite_or_none(high),
@@ -98,9 +100,9 @@ class MovesTogether:
 
 
 def _rank_correlation(curve: LearningCurve) -> float | None:
-    """Return that of largest KL and score; None where one of them does not move, or is unknown."""
+    """Return that of the changes; None where one of them is always the same, or is unknown."""
     pairs = zip(curve.kl_max_nats, curve.scores, strict=True)
     known = [(kl, score) for kl, score in pairs if score is not None and math.isfinite(kl)]
     if len(known) < _LEAST_POINTS:
         return None
-    return finite_or_none(spearman(*zip(*known, strict=True)))
+    return finite_or_none(spearman(*np.diff(known, axis=0).T))

@@ -59,11 +59,27 @@ def _table(result: Mapping[str, Any]) -> list[dict[str, Any]]:
         for machine, known in panel["machines"].items():
             shared = known.get("seeds_of_means", ())
             for line in known["lines"]:
+                counted = [
+                    curve for curve in line["curves"] if not shared or curve["seed"] in shared
+                ]
+                scored = _scored(counted)
                 for curve in line["curves"]:
-                    counts = not shared or curve["seed"] in shared
+                    counts = curve in counted
                     points = _points(result, panel["game"], machine, line["label"], curve)
-                    rows += [{**row, "counts": counts} for row in points]
+                    rows += [
+                        {**row, "counts": counts, "is_meant": counts and row["index"] in scored}
+                        for row in points
+                    ]
     return rows
+
+
+def _scored(curves: Sequence[Mapping[str, Any]]) -> set[int]:
+    """Return at which points all curves have a score: a mean of fewer would jump where one ends."""
+    known = [
+        {index for index, score in enumerate(curve["scores"]) if score is not None}
+        for curve in curves
+    ]
+    return set.intersection(*known) if known else set()
 
 
 def _compared(table: list[dict[str, Any]], baselines: set[str]) -> list[dict[str, Any]]:
@@ -124,12 +140,14 @@ def _baselines(result: Mapping[str, Any]) -> set[str]:
 
 
 def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis: str) -> Picture:
-    found = [
-        _Panel(name, _domain([row["score"] for row in table if row["game"] == game]), title)
-        for (name, game), title in _titles(table).items()
-    ]
     lines = _lines(result, table)
     targets = _targets(result)
+    scores: dict[str, list[float | None]] = {}
+    for row in table:
+        scores.setdefault(row["game"], []).extend([row["score"], targets.get(row["panel"])])
+    found = [
+        _Panel(name, _domain(scores[game]), title) for (name, game), title in _titles(table).items()
+    ]
     begun = values_of(table, "stage")
     stages = {stage: mark for stage, mark in SHAPES.items() if stage in begun}
     ticks = COUNT_AXIS if len(found) <= MANY else {**COUNT_AXIS, "tickCount": 3}
@@ -244,7 +262,7 @@ def _runs_and_mean(rows: Any, x: Any, y: Any, axis: str, value: str, lines: dict
     """Return a thin line for each run and a thick one for the means of their points."""
     hue = {"color": lines["color"]}  # dashes of many thin lines run into each other
     runs = rows.mark_line(strokeWidth=1, opacity=0.25).encode(x=x, y=y, detail="run:N", **hue)
-    means = rows.transform_filter("datum.counts").transform_aggregate(
+    means = rows.transform_filter("datum.is_meant").transform_aggregate(
         groupby=["label", "index"], **{axis: f"mean({axis})", value: f"mean({value})"}
     )
     thick = means.mark_line(strokeWidth=2.2).encode(x=x, y=y, order="index:Q", **lines)

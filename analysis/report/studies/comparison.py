@@ -74,7 +74,8 @@ def comparison_sections(result: Mapping[str, Any], runs: Mapping[str, RunRecord]
 def headline(result: Mapping[str, Any]) -> str:
     """Return what the intervals say of the last score, in a sentence.
 
-    A ratio that is a bound tells only what it bounds, and runs that never arrived tell nothing.
+    A ratio that is a bound tells only what it bounds, runs that never arrived tell nothing, and
+    the pairs of which one arrived do not speak for those of which neither did.
     """
     if not result["scores"]:
         return "Nothing was timed."
@@ -83,6 +84,7 @@ def headline(result: Mapping[str, Any]) -> str:
     for row in result["strategies"][1:]:
         found = row["to_score"][-1]
         low, high = found["seconds_interval"] or (0.0, float("inf"))
+        pairs, seeds = found["pairs"], len(result["seeds"])
         arrived = found["reached"] > 0
         kind = "open"
         if arrived and high < 1.0 and found["bound"] in ("", "<"):
@@ -90,7 +92,6 @@ def headline(result: Mapping[str, Any]) -> str:
         elif low > 1.0 and found["bound"] in ("", ">"):
             kind = "later"
         ratio = found["seconds_ratio"]
-        pairs, seeds = found["pairs"], len(result["seeds"])
         few = f", {pairs} of {seeds} pairs" if pairs < seeds else ""
         shown = "" if ratio is None else f" ({found['bound']}{ratio:.2f}{few})"
         kinds[kind].append(f"{row['label']}{shown}")
@@ -263,7 +264,7 @@ def _compared(
         return Cell(formats.NOTHING)
     digits = ".2f" if is_ratio else "+.3g"
     text = f"{mark}{value:{digits}}"
-    if interval is not None and not mark:  # of a bound it would look like more than it is
-        bounds = f"{interval[0]:{digits}} to {interval[1]:{digits}}"
+    bounds = "" if interval is None else formats.limits(*interval, mark, digits)
+    if bounds:
         text += f" ({bounds if formats.is_of_use(*interval) or not is_ratio else 'too few seeds'})"
     return Cell(text, value)

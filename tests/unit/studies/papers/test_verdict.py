@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from studies.learning.interval import mean_interval, mean_over_games
@@ -16,6 +17,7 @@ from studies.papers.verdict import (
     EndsWithin,
     SecondsAtMost,
     end_score,
+    learned,
 )
 from studies.papers.within_runs import Happens, MovesTogether
 from tests.fixtures.studies.paper_curves import PANEL, curves
@@ -119,6 +121,28 @@ def test_pairs_without_processor_seconds_are_left_out_and_the_rest_is_judged() -
     verdict = check([(PANEL, found)])
     assert (verdict.outcome, verdict.runs) == (HOLDS, 4)
     assert verdict.what.endswith("left out: 1 pairs without processor seconds")
+    # Of a game where all are missing nothing is known, and it may be the one that costs more.
+    missing = {key: replace(each, processor_seconds={}) for key, each in found.items()}
+    verdict = check([(PANEL, found), (replace(PANEL, game="acrobot"), missing)])
+    assert (verdict.outcome, verdict.runs) == (OPEN, 4)
+    assert verdict.what.endswith("left out: 6 pairs without processor seconds, all of 1 game")
+
+
+def test_what_is_as_long_as_the_other_is_not_shorter() -> None:
+    alike = [1.0, 1.1, 0.9, 1.0]
+    assert seconds(curves({"Original": alike, "INT8": alike}), at_most=1.0) == OPEN
+    assert seconds(curves({"Original": alike, "INT8": alike}), at_most=1.01) == HOLDS
+
+
+def test_a_baseline_has_learned_by_how_much_its_best_tenth_is_above_its_first_score() -> None:
+    rising = curves({"Original": [1.0]})[PAPER, "Original", 0]
+    assert learned(rising) == pytest.approx(18.0)  # from the second point on
+    peak = replace(rising, scores=[None, *[0.0, 1.0] * 8, 40.0, 1.0, 0.0])  # luck of one point
+    assert learned(peak) == pytest.approx(20.5)
+    rng = np.random.default_rng(0)
+    noise = [replace(rising, scores=[*rng.normal(size=50)]) for _ in range(200)]
+    assert sum(learned(each) is not None for each in noise) < 10
+    assert learned(replace(rising, scores=[None])) is None
 
 
 def test_what_never_switched_says_nothing_of_a_switch() -> None:
@@ -153,22 +177,26 @@ def test_what_happens_in_a_few_runs_says_nothing_of_the_others() -> None:
     assert check([]).outcome == OPEN
 
 
-def test_largest_kl_and_score_move_together_where_their_ranks_do() -> None:
+def test_largest_kl_and_score_move_together_where_they_change_together() -> None:
     check = MovesTogether(claim="both move", label="INT8", machine=PAPER)
     found = curves({"INT8": [1.0] * 4})
-    rising = {
-        key: replace(each, kl_max_nats=[2.0**n for n in range(len(each.scores))])
-        for key, each in found.items()
-    }
-    verdict = check([(PANEL, rising)])
+    rng = np.random.default_rng(0)
+    changes = rng.normal(1.0, 0.5, (2, len(found), 20))  # all rise, each in its own way
+    scores, other = changes.cumsum(axis=-1)
+    alike, opposed, apart = (
+        {
+            key: replace(each, scores=[*score], kl_max_nats=[*kl])
+            for (key, each), score, kl in zip(found.items(), scores, kls, strict=True)
+        }
+        for kls in (3.0 * scores, 100.0 - scores, other)
+    )
+    verdict = check([(PANEL, alike)])
     assert (verdict.outcome, verdict.runs, verdict.over) == (HOLDS, 4, "seeds")
     assert verdict.estimate == pytest.approx(1.0)
-    falling = {
-        key: replace(each, kl_max_nats=[*each.kl_max_nats][::-1]) for key, each in rising.items()
-    }
-    assert check([(PANEL, falling)]).outcome == FAILS
+    assert check([(PANEL, opposed)]).outcome == FAILS
+    assert check([(PANEL, apart)]).outcome == OPEN
     key = (PAPER, "INT8", 0)
-    assert check([(PANEL, {key: rising[key]})]).outcome == OPEN  # one run
+    assert check([(PANEL, {key: alike[key]})]).outcome == OPEN  # one run
     still = {
         key: replace(each, kl_max_nats=[1.0] * len(each.scores)) for key, each in found.items()
     }

@@ -91,7 +91,8 @@ def test_ratios_say_on_which_side_they_are_wrong_and_leave_out_what_says_nothing
     there, never, later = (100.0, True), (400.0, False), (200.0, True)
     assert Ratios.of([(later, there), (there, there)]).bound == ""
     found = Ratios.of([(never, there), (never, never)])
-    assert (found.logs, found.bound, found.left_out) == ([pytest.approx(math.log(4.0))], ">", 1)
+    assert (found.logs, found.bound, found.left_out) == ([pytest.approx(math.log(4.0))], "~", 1)
+    assert Ratios.of([(never, there)]).bound == ">"
     assert Ratios.of([(there, never)]).bound == "<"
     assert Ratios.of([(there, never), (never, there)]).bound == "~"
     assert Ratios.of([(never, never)]).logs == []
