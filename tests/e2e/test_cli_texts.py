@@ -9,12 +9,14 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import controller.analytic
 import controller.env
 import studies
 import studies.benchmarks
+from accerl import train
 from analysis.formats import rounded
 from studies.cli.main import COMMANDS
 from studies.cli.options import read_options
@@ -95,15 +97,25 @@ def test_commands_on_pages_have_the_options_that_they_are_shown_with() -> None:
 def test_examples_of_the_outer_problem_run_as_printed() -> None:
     pages = page(controller.env) + page(controller.analytic)
     blocks = re.findall(r"```python\n(.*?)```", pages, re.DOTALL)
-    assert len(blocks) == 3
     found: list[dict[str, Any]] = [{} for _ in blocks]
     for block, names in zip(blocks, found, strict=True):
         exec(block, names)
-        assert names["env"].observation_space.shape == (31,)
-    made = found[0]["env"].unwrapped
-    assert made.snapshot().keys() == found[0]["snapshot"].keys()
-    for names in found:
-        names["env"].close()
+    made = [names["env"] for names in found if "env" in names]
+    assert [env.observation_space.shape for env in made] == 3 * [(31,)]
+    assert made[0].unwrapped.snapshot().keys() == found[0]["snapshot"].keys()
+    for env in made:
+        env.close()
+    (agent,) = (names["Agent"] for names in found if "Agent" in names)
+    seen = []
+
+    def last_of(vector: np.ndarray, mask: np.ndarray) -> int:
+        seen.append(vector.shape)
+        return int(np.flatnonzero(mask)[-1])
+
+    result = train("catch", strategy=agent(last_of), seconds=1.0)
+    assert seen
+    assert set(seen) == {(31,)}
+    assert list(result.summary["spec_seconds"]) != ["original fp32"]
 
 
 def test_the_readme_s_example_runs_as_printed(

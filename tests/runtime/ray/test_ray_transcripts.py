@@ -1,6 +1,6 @@
 """A whole contest on three nodes, one of which is killed: the numbers of processes of this machine.
 
-`accerl/runtime/ray/transcripts.md` shows what it prints; `pytest -s` prints it again.
+`analysis/gallery/ray-transcripts.md` shows what it prints; `pytest -s` prints it again.
 """
 
 from __future__ import annotations
