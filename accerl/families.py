@@ -13,13 +13,12 @@ from accerl.config import RunConfig, RuntimeConfig
 from accerl.envs import make_envs
 from accerl.envs.config import EnvConfig
 from accerl.envs.random_play import (
-    ATARI_STACK,
     measure_pixels,
     measure_returns,
     reaches,
 )
 from accerl.learner.config import LearnerConfig
-from accerl.networks.observation import ObservationSpec
+from accerl.networks.observation import ATARI_STACK, ObservationSpec
 
 SMALL_SIDE = 16
 """images with a longer side are shown like Atari's, unless `env` says otherwise"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from accerl.envs.base import Step, UnsavedEnvs
-from accerl.networks.observation import ObservationSpec
+from accerl.networks.observation import ATARI_STACK, ObservationSpec
 
 
 class AtariEnvs(UnsavedEnvs):
@@ -39,7 +39,7 @@ class AtariEnvs(UnsavedEnvs):
         actions = self._env.single_action_space
         assert isinstance(actions, Discrete)
         self.num_actions = int(actions.n)
-        self.observation = ObservationSpec((4, 84, 84), "uint8")
+        self.observation = ObservationSpec(ATARI_STACK, "uint8", frames=ATARI_STACK[0])
         self._lives = np.zeros(num_envs, np.int64)
 
     def reset(self, seed: int) -> np.ndarray:

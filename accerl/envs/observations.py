@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from gymnasium.spaces import Box
 
 from accerl.envs.config import EnvConfig
 from accerl.errors import UserError
-from accerl.networks.observation import ObservationSpec
+from accerl.networks.observation import ATARI_STACK, ObservationSpec
 
 GREY = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 """luminance of red, green and blue (ITU-R BT.601)"""
@@ -57,6 +58,10 @@ class Observations:
             whole = (math.prod(whole),)
         self.spec = ObservationSpec(whole, self._dtype.name)
         """of one observation, as networks see it"""
+        # Of other channels nobody knows that they are frames: they may be planes of a board.
+        stack = ATARI_STACK[0] if whole == ATARI_STACK else 1
+        if self.spec.is_pixels:
+            self.spec = replace(self.spec, frames=self._stack if self._stack > 1 else stack)
         self._frames = np.zeros((num_envs, self._stack, *shape), self._dtype)
 
     def _image_shape(self, shape: tuple[int, int, int], config: EnvConfig) -> tuple[int, ...]:

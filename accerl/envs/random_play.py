@@ -9,11 +9,8 @@ import numpy as np
 
 from accerl.envs import Envs, Step, make_envs
 from accerl.envs.config import AS_IT_IS, EnvConfig
-from accerl.networks.frames import stack_size
 
 NUM_ENVS, STEPS, SEED = 4, 300, 0
-ATARI_STACK = (4, 84, 84)
-"""what environments of Atari's games that stack frames themselves show"""
 
 
 def measure_pixels(game: str, env: EnvConfig = AS_IT_IS) -> tuple[int, float]:
@@ -24,13 +21,10 @@ def measure_pixels(game: str, env: EnvConfig = AS_IT_IS) -> tuple[int, float]:
     """
     frames = []
     with closing(make_envs(game, NUM_ENVS, env)) as envs:
-        # Channels that nobody is known to have stacked may be planes, each with its own meaning.
-        own = stack_size(envs.observation) if envs.observation.shape == ATARI_STACK else 1
-        stack = env.frame_stack if env.frame_stack > 1 else own
         for t, step in enumerate(_random_steps(envs)):
             if t % 10 == 0:
                 # Of stacked frames the newest: the others were it before.
-                channels = envs.observation.shape[0] // stack
+                channels = envs.observation.shape[0] // envs.observation.frames
                 newest = step.obs[:, -channels:] if envs.observation.is_pixels else step.obs
                 frames.append(newest.copy())
     pixels = np.concatenate(frames)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -103,7 +104,7 @@ def adopt(module: nn.Module, observation: ObservationSpec) -> PolicyNet:
     reader = _Reader(module)
     layers, unit, centre = reader.body(observation)
     if observation.dtype == "uint8":
-        observation = ObservationSpec(observation.shape, "uint8", centre, unit)
+        observation = replace(observation, centre=centre, unit=unit)
     elif (unit, centre) != (1.0, 0):
         raise reader.refusal("its input is scaled", "scale float observations in the environment")
     heads = reader.heads()

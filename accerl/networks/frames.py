@@ -4,19 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from accerl.networks.observation import ObservationSpec
-
-
-def stack_size(observation: ObservationSpec) -> int:
-    """Return how many frames each observation is a stack of; 1 if it is none.
-
-    Three channels are the colours of one frame, so a multiple of three is a stack of such frames.
-    """
-    if not observation.is_pixels:
-        return 1
-    channels = observation.shape[0]
-    return channels if channels % 3 else channels // 3
-
 
 def new_frames(pieces: np.ndarray) -> np.ndarray:
     """Return which frames are new [T, B, stack]: the last of each stack, or a whole stack.

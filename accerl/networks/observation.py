@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 SMALLEST_PIXELS = 36
 """side of an image that the paper's three convolutions leave a pixel of"""
+ATARI_STACK = (4, 84, 84)
+"""what environments of Atari's games that stack frames themselves show"""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class ObservationSpec:
     dtype: str  # "uint8" or "float32"
     centre: int = 0
     unit: float = 255.0
+    frames: int = field(default=1, compare=False)
+    """of which each is a stack, oldest first; 1: its channels are what they are"""
 
     @property
     def size_bytes(self) -> int:

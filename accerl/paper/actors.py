@@ -13,7 +13,7 @@ from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.networks.graph_policy import Policy
 from accerl.networks.make import make_network
-from accerl.networks.observation import ObservationSpec
+from accerl.networks.observation import ATARI_STACK, ObservationSpec
 from accerl.presets import load_preset
 from accerl.seeds import Role, torch_generator
 
@@ -54,7 +54,8 @@ def AtariCNN(
             "AtariCNN: action_space must be a Discrete space or its number of actions, got "
             f"{action_space!r}"
         ) from None
-    return _network(network, ObservationSpec((4, 84, 84), "uint8"), actions, seed)
+    observation = ObservationSpec(ATARI_STACK, "uint8", frames=ATARI_STACK[0])
+    return _network(network, observation, actions, seed)
 
 
 def _network(network: str, observation: ObservationSpec, num_actions: int, seed: int) -> Policy:

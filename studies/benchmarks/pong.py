@@ -8,6 +8,8 @@ Residual networks imitate that rule for half a minute instead.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,8 +21,8 @@ from accerl.networks.make import make_network
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.spec import STUDENTS
 
-PIXELS = ObservationSpec((4, 84, 84), "uint8")
-CENTRED = ObservationSpec((4, 84, 84), "uint8", centre=87, unit=60.0)
+PIXELS = ObservationSpec((4, 84, 84), "uint8", frames=4)
+CENTRED = replace(PIXELS, centre=87, unit=60.0)
 """Pong's background taken away, as in training"""
 ACTIONS = 6
 STAY, UP, DOWN = 0, 2, 3

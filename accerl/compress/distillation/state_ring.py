@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from accerl.acting.rollout import release
-from accerl.networks.frames import new_frames, stack_size
+from accerl.networks.frames import new_frames
 from accerl.networks.observation import ObservationSpec
 
 FRAMES_PER_STATE = 1.25
@@ -66,7 +66,7 @@ class StateRing:
         self.observation = observation
         self.num_actions = num_actions
         self.capacity = capacity
-        self.stack = stack_size(observation)
+        self.stack = observation.frames
         fields = _fields(observation, num_actions, capacity)
         self._frames_kept = fields["frames"][0][0]
         self._owner = name is None
@@ -261,7 +261,7 @@ def kept_states(observation: ObservationSpec, wanted: int, samples: int) -> int:
         wanted: states, at least.
         samples: states of a rollout.
     """
-    return max(wanted, samples * max(stack_size(observation), 2))
+    return max(wanted, samples * max(observation.frames, 2))
 
 
 def ring_bytes(observation: ObservationSpec, num_actions: int, capacity: int) -> int:
@@ -274,7 +274,7 @@ def _fields(
     observation: ObservationSpec, num_actions: int, capacity: int
 ) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
     """Return shape and type of each array of a ring."""
-    stack = stack_size(observation)
+    stack = observation.frames
     frames = math.ceil(capacity * FRAMES_PER_STATE) if stack > 1 else capacity
     return {
         "header": ((len(_HEADER),), np.dtype(np.int64)),

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from accerl.acting.rollout import RolloutShape, release
-from accerl.networks.frames import stack_size
 from accerl.runtime.process.wire import PeerGoneError
 
 LOOK_SECONDS = 0.002
@@ -160,4 +159,4 @@ class Uplink:
 def rollout_bytes(shape: RolloutShape) -> float:
     """Return what a rollout's states take on a link; of stacked images each frame counts once."""
     state = np.dtype(shape.observation.dtype).itemsize * float(np.prod(shape.observation.shape))
-    return shape.samples * state / stack_size(shape.observation)
+    return shape.samples * state / shape.observation.frames

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from accerl.acting.rollout import Rollout
-from accerl.networks.frames import join, split, stack_size
+from accerl.networks.frames import join, split
 from accerl.networks.observation import ObservationSpec
 
 _LEVEL = 1  # of zlib: the next ones cost more time than they save bytes
@@ -26,7 +26,7 @@ def pack(rollout: Rollout, observation: ObservationSpec, *, travels: bool) -> di
     arrays = rollout.state_dict()
     if not (travels and observation.is_pixels):
         return arrays
-    frames, whole = split(arrays.pop("obs"), stack_size(observation))
+    frames, whole = split(arrays.pop("obs"), observation.frames)
     data = zlib.compress(frames.data, _LEVEL)
     return {**arrays, "frames": np.frombuffer(data, np.uint8), "whole": whole}
 
@@ -36,7 +36,7 @@ def unpack(arrays: Mapping[str, np.ndarray], observation: ObservationSpec) -> Ro
     if "obs" in arrays:
         return Rollout(**arrays)
     others = dict(arrays)
-    stack, whole = stack_size(observation), others.pop("whole")
+    stack, whole = observation.frames, others.pop("whole")
     data = zlib.decompress(others.pop("frames").data)
     size = int(np.prod(observation.shape)) // stack
     frames = np.frombuffer(data, observation.dtype).reshape(-1, size)

@@ -145,7 +145,7 @@ def test_actors_that_send_at_once_share_a_link() -> None:
         assert list(pipe._sending) == [0.0, 0.0]
     finally:
         pipe.close()
-    frames = ObservationSpec((4, 84, 84), "uint8")
+    frames = ObservationSpec((4, 84, 84), "uint8", frames=4)
     shape = RolloutShape(unroll=20, num_envs=8, num_actions=6, observation=frames)
     assert rollout_bytes(shape) == 160 * 84 * 84
 

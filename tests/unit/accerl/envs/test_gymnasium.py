@@ -112,6 +112,7 @@ def test_an_environment_s_own_wrappers_go_by_import_path() -> None:
 def test_spaces_of_every_kind(game: str, env: EnvConfig, shape: tuple[int, ...]) -> None:
     envs = make_envs(own(game), 2, env)
     assert envs.observation.shape == shape
+    assert envs.observation.frames == (env.frame_stack if envs.observation.is_pixels else 1)
     assert envs.reset(0).shape == (2, *shape)
     for _ in range(6):
         obs = envs.step(np.ones(2, int)).obs

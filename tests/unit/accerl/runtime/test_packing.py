@@ -15,7 +15,7 @@ T, B = 7, 3
 def stacked_rollout(stack: int, seed: int = 0) -> tuple[Rollout, ObservationSpec, int]:
     """Return a rollout of noise frames, with new episodes; and how many frames it holds."""
     rng = np.random.default_rng(seed)
-    observation = ObservationSpec((stack, 84, 84), "uint8")
+    observation = ObservationSpec((stack, 84, 84), "uint8", frames=stack)
     shape = RolloutShape(unroll=T, num_envs=B, num_actions=4, observation=observation)
     rollout = Rollout.allocate(shape)
     rollout.logits[:] = rng.normal(size=rollout.logits.shape)

@@ -15,7 +15,7 @@ from accerl.compress.distillation.state_ring import HELD_OUT, StateBatch, StateR
 from accerl.envs import make_envs
 from accerl.networks.observation import ObservationSpec
 
-PIXELS = ObservationSpec((4, 84, 84), "uint8")
+PIXELS = ObservationSpec((4, 84, 84), "uint8", frames=4)
 VECTOR = ObservationSpec((3,), "float32")
 
 
@@ -66,7 +66,7 @@ def test_a_full_ring_of_atari_states_takes_at_most_150_megabytes() -> None:
 
 @pytest.mark.parametrize("stack", [1, 4])
 def test_colours_are_no_frames_of_their_own(stack: int) -> None:
-    ring = StateRing(ObservationSpec((3 * stack, 84, 84), "uint8"), 4, 64)
+    ring = StateRing(ObservationSpec((3 * stack, 84, 84), "uint8", frames=stack), 4, 64)
     rng = np.random.default_rng(0)
     frames = rng.integers(256, size=(16 + stack - 1, 4, 3, 84, 84), dtype=np.uint8)
     obs = np.concatenate([frames[at : at + 16] for at in range(stack)], axis=2)
@@ -76,6 +76,16 @@ def test_colours_are_no_frames_of_their_own(stack: int) -> None:
     batch = ring.take(np.arange(ring.first, ring.total))
     assert batch is not None
     assert np.array_equal(batch.obs, obs.transpose(1, 0, 2, 3, 4).reshape(batch.obs.shape))
+
+
+@pytest.mark.parametrize("channels", [4, 5, 20])
+def test_planes_that_nobody_stacked_are_stored_whole(channels: int) -> None:
+    """Those of a state do not continue the last one's, so that few would fit as frames."""
+    ring = StateRing(ObservationSpec((channels, 40, 40), "uint8"), 3, 64)
+    states = np.random.default_rng(0).integers(256, size=(8, 4, channels, 40, 40), dtype=np.uint8)
+    for version in range(3):
+        ring.add(states, np.zeros((8, 4, 3), np.float32), version)
+    assert len(ring) == ring.capacity == 64
 
 
 def test_other_states_are_stored_whole_and_the_oldest_go_first() -> None:
