@@ -80,9 +80,9 @@ def page() -> str:
         "",
         "`--set SECTION.NAME=VALUE`, or `section__name=value` in Python. Those without a section "
         "have options of their own (`--network`, `--seed`, `--seconds`, `--until-score`, "
-        "`--start`, `--events FILE`), but for `pixel_centre` and `pixel_unit`, which `--config FILE` sets; "
-        "in Python events are `conditions__events=[{...}]`. Those of `learner.sparse` are entries "
-        'of one object: `--set \'learner.sparse={"method": "set"}\'`.',
+        "`--start`, `--events FILE`), but for `pixel_centre` and `pixel_unit`, which "
+        "`--config FILE` sets; in Python events are `conditions__events=[{...}]`. Those of "
+        '`learner.sparse` are entries of one object: `--set \'learner.sparse={"method": "set"}\'`.',
         "",
         "| setting | default | meaning |",
         "|---|---|---|",

@@ -11,12 +11,14 @@ import copy
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from accerl.compress.pruning.concatenations import before, has_weights, map_concatenations
 from accerl.compress.pruning.criteria import (
     PruneMethod,
     keep_best,
@@ -28,9 +30,9 @@ from accerl.networks.graph_policy import GraphPolicy, Scripts, random_states
 
 CHECKED_STATES = 4
 TOLERANCE = 1e-3
+"""share of the largest output by which two ways to compute it may differ"""
 PRUNED = (nn.Conv2d, nn.Linear)
 """layers that lose channels"""
-"""share of the largest output by which two ways to compute it may differ"""
 _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm2d)
 
 
@@ -116,22 +118,26 @@ def _remove(
     import torch_pruning
 
     graph: Any = torch_pruning.DependencyGraph()
-    graph.build_dependency(
-        pruned.module,
-        example_inputs=states,
-        customized_pruners={nn.LayerNorm: _layer_norm_pruner()},
-        verbose=False,
-    )
-    _map_concatenations(graph)
+    with _outputs(pruned.module) as outputs:
+        graph.build_dependency(
+            pruned.module,
+            example_inputs=states,
+            customized_pruners={nn.LayerNorm: _layer_norm_pruner()},
+            output_transform=lambda given: [*given, *outputs],
+            verbose=False,
+        )
+    map_concatenations(graph)
     names = {module: name for name, module in pruned.module.named_modules()}
     groups = [
         group
         for group in graph.get_all_groups(_last_layers(pruned), PRUNED)
         # What meets a parameter that is in no layer of torch's, such as a position, stays whole.
-        if not any(isinstance(item.dep.target.module, nn.Parameter) for item in group)
+        if not any(_is_fixed(graph, item.dep.target.module) for item in group)
     ]
     if not groups:
-        raise ValueError("all its channels meet parameters that are in no layer of torch's")
+        raise ValueError(
+            "all its channels meet parameters that are in no layer of torch's, or the states' own"
+        )
     # By places in the whole network: all that a layer loses goes at once, at the end.
     gone: dict[tuple[nn.Module, Any], set[int]] = {}
     for group, channels in zip(groups, _choose(graph, groups, sparsity, method), strict=True):
@@ -150,40 +156,24 @@ def _remove(
             remove(layer, sorted(places))
 
 
-def _map_concatenations(graph: Any) -> None:
-    """Say where the channels of each concatenated image go.
-
-    Torch-Pruning does so itself, unless a flattening follows: then it counts what is flattened and
-    concludes that something other than channels was concatenated.
-    """
-    for node in list(graph.module2node.values()):
-        sizes = getattr(node.module, "concat_sizes", None)
-        if not sizes or None in sizes or getattr(node.grad_fn, "_saved_dim", None) != 1:
-            continue
-        start = 0
-        for given, size in zip(node.inputs, sizes, strict=True):
-            back = [edge for edge in node.dependencies if edge.target is given]
-            forth = [edge for edge in given.dependencies if edge.target is node]
-            for edges, mapping in ((back, _taken(start, size)), (forth, _put(start))):
-                unmapped = [edge for edge in edges if edge.index_mapping[1] is None]
-                if unmapped:
-                    unmapped[0].index_mapping[1] = mapping
-            start += size
+@contextmanager
+def _outputs(module: nn.Module) -> Iterator[list[Tensor]]:
+    """Collect what layers put out: also those are pruned whose output the forward drops."""
+    found: list[Tensor] = []
+    layers = [each for each in module.modules() if isinstance(each, nn.Linear | nn.Conv2d)]
+    hooks = [each.register_forward_hook(lambda *call: found.append(call[2])) for each in layers]
+    yield found
+    for hook in hooks:
+        hook.remove()
 
 
-def _taken(start: int, size: int) -> Callable[[Any], Any]:
-    """Return what maps places in a concatenation to places in one of its parts."""
-
-    def mapping(places: Any) -> Any:
-        inside = [place for place in places if start <= place.idx < start + size]
-        return [place._replace(idx=place.idx - start) for place in inside]
-
-    return mapping
-
-
-def _put(start: int) -> Callable[[Any], Any]:
-    """Return what maps places in a part to places in the concatenation."""
-    return lambda places: [place._replace(idx=place.idx + start) for place in places]
+def _is_fixed(graph: Any, module: Any) -> bool:
+    """Whether what a group meets must stay: a bare parameter, or the channels of the states."""
+    if isinstance(module, nn.Parameter):
+        return True
+    if not isinstance(module, nn.Conv2d) or module.groups == 1:
+        return False
+    return not any(map(has_weights, before(graph.module2node[module])))
 
 
 def _choose(graph: Any, groups: list[Any], sparsity: float, method: PruneMethod) -> list[list[int]]:
