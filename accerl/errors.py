@@ -51,6 +51,11 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
+def last_line(error: BaseException) -> str:
+    """Return the last line of what another's error says: TorchScript begins with where it was."""
+    return ([*filter(str.strip, str(error).splitlines())] or [type(error).__name__])[-1].strip()
+
+
 def is_users(file: Path) -> bool:
     """Whether a file is a user's own: neither these packages', nor installed, nor Python's."""
     root = Path(__file__).parents[1]

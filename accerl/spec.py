@@ -310,6 +310,7 @@ class Decision:
 
         Raises:
             UserError: several specs have a share of 0, or no decision can be what was written.
+            KeyError, TypeError, ValueError: it is no list of objects with a spec and a share.
         """
         shares = [(CompressionSpec.from_json(item["spec"]), float(item["share"])) for item in data]
         shadows = [spec for spec, share in shares if share == 0.0]

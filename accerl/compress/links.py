@@ -31,7 +31,7 @@ from accerl.compress.quantization.rounding import (
 from accerl.errors import (
     CannotCompressError,
     UserError,
-    one_line,
+    last_line,
     require,
     require_choice,
     require_fields,
@@ -381,7 +381,10 @@ def _torch_export(state: CompressionState, graph: str) -> CompressionState:
         try:
             shift -= _means(*TorchEngine(artifact).infer(state.measured))
         except Exception as error:  # whatever torch throws: it may not end a run
-            raise CannotCompressError(f"it does not run in 16 bits: {one_line(error)}") from error
+            name = type(net.module if isinstance(net, GraphPolicy) else net).__name__
+            raise CannotCompressError(
+                f"{name} does not run in 16 bits: {last_line(error)}"
+            ) from error
         artifact = replace(artifact, payload=_pack(net, state.bits, shift))
     return replace(state, artifact=artifact)
 

@@ -185,7 +185,7 @@ class Factoriser:
             second.weight.copy_(u * root)
             if layer.bias is not None:
                 second.bias.copy_(layer.bias)
-        return [first.to(weight.device), second.to(weight.device)]
+        return [first.to(layer.weight), second.to(layer.weight)]
 
     def forget(self) -> None:
         """Begin anew: the network has moved away from where it was factorised last."""
@@ -268,7 +268,7 @@ def _thin_convolution(
         last.weight.copy_(out_basis[:, :, None, None])
         if last.bias is not None and layer.bias is not None:
             last.bias.copy_(layer.bias)
-    return [module.to(weight.device) for module in (first, middle, last)]
+    return [module.to(layer.weight) for module in (first, middle, last)]
 
 
 def _leading(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:

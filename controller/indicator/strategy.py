@@ -32,6 +32,8 @@ from controller.indicator.prior import Prior, drift_share
 from controller.indicator.scorer import SpecScorer
 from controller.indicator.speed import SpeedBelief
 
+LARGEST_LOG = 700.0
+"""whose power of e a float holds"""
 DOUBT = 0.5
 """standard deviation of the log of a KL above which it is worth measuring"""
 WORTH_KNOWING = 1.03
@@ -351,11 +353,11 @@ def _explain(
     total = sum(math.exp(score - highest) for score in scores)
     return {
         row.decision.label: {
-            "env_steps_per_second": math.exp(row.log_rate.mean),
+            "env_steps_per_second": _exp(row.log_rate.mean),
             "rate_doubt": row.log_rate.sd,
-            "efficiency": math.exp(row.log_efficiency.mean),
+            "efficiency": _exp(row.log_efficiency.mean),
             "efficiency_doubt": row.log_efficiency.sd,
-            "kl_nats": math.exp(row.log_kl.mean),
+            "kl_nats": _exp(row.log_kl.mean),
             "score": score,
             "preference": math.exp(score - highest) / total,
             "allowed": float(place in allowed),
@@ -363,3 +365,8 @@ def _explain(
         }
         for place, (row, score) in enumerate(zip(rows, scores, strict=True))
     }
+
+
+def _exp(log: float) -> float:
+    """Return e to the power of it, at most what a float holds."""
+    return math.exp(min(log, LARGEST_LOG))

@@ -69,6 +69,8 @@ def _gelu(op: Op, graph: Builder, tensor: Tensors) -> str:
 def _softplus(op: Op, graph: Builder, tensor: Tensors) -> str:
     if op.args["beta"] != 1:
         raise Unsupported(f"beta={op.args['beta']}")
+    if op.args["threshold"] < 20:  # above it torch takes a softplus for its input, ONNX never does
+        raise Unsupported(f"threshold={op.args['threshold']}")
     return unary("Softplus", op, graph, tensor)
 
 

@@ -80,7 +80,8 @@ def _trace(net: GraphPolicy, *, low: bool) -> Any:
     copied = copy.deepcopy(net).cpu()
     if low:
         for layer in hidden_layers(copied).values():
-            layer.to(torch.bfloat16)
+            if layer.weight.dtype == torch.float32:  # autocast leaves float64 as it is
+                layer.to(torch.bfloat16)
     with torch.no_grad(), warnings.catch_warnings():
         # torch announces torch.export as the successor, which needs seconds for each export.
         warnings.simplefilter("ignore", DeprecationWarning)

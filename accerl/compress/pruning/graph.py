@@ -194,7 +194,7 @@ def _choose(graph: Any, groups: list[Any], sparsity: float, method: PruneMethod)
             places = [start + place for place in item.root_idxs]
             out = graph.is_out_channel_pruning_fn(item.dep.handler)
             if out and isinstance(layer, nn.Conv2d | nn.Linear):
-                rows = layer_scores(str(layer), layer, method, generator).cpu()
+                rows = layer_scores(str(layer), layer, method, generator).float().cpu()
                 scores.scatter_add_(0, torch.tensor(places), rows[item.idxs])
                 for place in set(places):
                     owners[place].append(layer)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 import accerl
 from accerl.compress import CompressionConfig, Compressor, CompressorChain, Pruning
@@ -23,6 +24,7 @@ from accerl.weights import Mailbox, Publication
 from tests.fixtures.own_networks import OwnMLP, Projected
 
 BOARD = ObservationSpec((2, 10, 10), "uint8")
+VECTOR = ObservationSpec((6,), "float32")
 INT8 = CompressionSpec(bits=8)
 
 
@@ -171,8 +173,44 @@ def test_what_runs_for_one_batch_alone_is_refused_in_sixteen_bits_too(graph: str
             return self.policy(hidden), self.value(hidden)
 
     policy = as_policy(OneBatch(), BOARD)
-    with pytest.raises(CannotCompressError, match="does not run in 16 bits"):
+    with pytest.raises(CannotCompressError, match=r"^OneBatch does not run in 16 bits: RuntimeErr"):
         make_compressor(policy).build(CompressionSpec(bits=16, graph=graph), policy, 0)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        CompressionSpec(rank=0.25, graph="eager"),
+        CompressionSpec(sparsity=0.5, graph="eager"),
+        CompressionSpec(bits=16, graph="torchscript"),
+    ],
+)
+def test_float64_stays_float64(spec: CompressionSpec) -> None:
+    class Precise(OwnMLP):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return super().forward(x.double())
+
+    states = np.random.default_rng(0).normal(size=(64, 6)).astype(np.float32)
+    net = Precise(VECTOR, 4).double()
+    logits, _ = accerl.compress(net, spec, states).infer(states)
+    assert np.isfinite(logits).all()
+
+
+@pytest.mark.parametrize(("threshold", "is_exported"), [(1, False), (20, True)])
+def test_a_softplus_that_is_cut_off_is_no_onnx_softplus(
+    threshold: int, *, is_exported: bool
+) -> None:
+    class Soft(OwnMLP):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            logits, value = super().forward(x)
+            return functional.softplus(logits, threshold=threshold), value
+
+    states = np.random.default_rng(0).normal(size=(64, 6)).astype(np.float32)
+    if is_exported:
+        accerl.compress(Soft(VECTOR, 4), INT8, states)
+        return
+    with pytest.raises(CannotCompressError, match=r"'softplus' .* threshold=1"):
+        accerl.compress(Soft(VECTOR, 4), INT8, states)
 
 
 def test_what_cannot_become_a_graph_ends_no_run_that_acts_in_torch() -> None:
