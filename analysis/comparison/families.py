@@ -27,11 +27,13 @@ def by_family(means: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         means: of a room.json, without the games that stand apart.
 
     Returns:
-        rows with the family, its instances, the share of its runs that missed a target, and by
-        spec seconds to target (`seconds`) and env steps to target (`env_steps`, None: not known)
-        of no compression over those of the spec, and what it reaches (`final`): the mean share of
-        the way from random play to long runs without compression.
+        rows with the family, its instances, the share of its runs that missed a target, that of
+        those that were stopped and are filled in (`filled`), and by spec seconds to target
+        (`seconds`) and env steps to target (`env_steps`, None: not known) of no compression over
+        those of the spec, and what it reaches (`final`): the mean share of the way from random play
+        to long runs without compression.
     """
+    planned = max((row["seeds"] for row in means), default=0)
     cells: dict[str, dict[tuple[str, str], dict[str, Mapping[str, Any]]]] = {}
     for row in means:
         own = cells.setdefault(family_of(row["machine"]), {})
@@ -41,8 +43,11 @@ def by_family(means: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         specs = dict.fromkeys(spec for each in instances.values() for spec in each)
         rows = [row for each in instances.values() for row in each.values()]
         missed = sum(row["censored"] * row["seeds"] for row in rows)
-        share = missed / sum(row["seeds"] for row in rows)
-        gains: dict[str, Any] = {"family": family, "instances": len(instances), "missed": share}
+        made = sum(row["seeds"] for row in rows)
+        gains: dict[str, Any] = {
+            **{"family": family, "instances": len(instances), "missed": missed / made},
+            "filled": 1.0 - made / (planned * len(rows)),
+        }
         having = {spec: [each for each in instances.values() if spec in each] for spec in specs}
         for what in ("seconds", "env_steps"):
             key = f"{what}_to_target"

@@ -56,7 +56,7 @@ ROOM = {
     ],
     "families": [
         {
-            **{"family": str, "instances": int, "missed": float},
+            **{"family": str, "instances": int, "missed": float, "filled": float},
             **{"seconds": _SPEC_GAINS, "env_steps": _SPEC_GAINS, "final": _SPEC_GAINS},
         }
     ],

@@ -61,7 +61,7 @@ class RoomBudget:
     rule_instances: int = 0
     """on which it is tuned, one seed each"""
     rule_seeds: int = 1
-    """of the matrix, on which the tuned rules are tested; below 3 there are no intervals"""
+    """of the matrix, on which the tuned rules are tested; intervals are over games and seeds"""
     scheduled: int = 0
     """instances for which a schedule is searched"""
     confirmed: Mapping[str, int] = field(default_factory=dict)
@@ -189,8 +189,8 @@ RULES = {
     ),
     "stop": (
         f"After {FIRST_SEEDS} seeds a spec stops on an instance if, with each of them, it took at "
-        f"least {STOP:g} times the seconds of the fastest. Where a choice turns out to need one of "
-        "its runs after all, that run is made."
+        f"least {STOP:g} times the seconds of the fastest; no compression, which gains are over, "
+        "never does. Where a choice turns out to need one of its runs after all, that run is made."
     ),
     "choices": (
         "Cross-fitted: for every seed, specs are chosen on the other seeds of all instances, and "

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from accerl.spec import CompressionSpec
+from accerl.spec import IDENTITY, CompressionSpec
 from analysis.comparison.room.matrix import CHOICES, Matrix, missing_runs
 from controller.env.instances import Instance
 from studies.contest.study import strategy_job
@@ -94,13 +94,17 @@ class RoomStudy:
                     self.stopped[item.name, label] = missing
 
     def _clearly_last(self, instance: Instance, seeds: Sequence[int]) -> set[str]:
-        """Return the labels of the specs that stop on an instance, see `plan.STOP`."""
+        """Return the labels of the specs that stop on an instance, see `plan.STOP`.
+
+        No compression never does: it is what all gains are over, and it would stop where it was
+        slow by luck.
+        """
         found: dict[str, list[float]] = {}
         for seed in seeds[:FIRST_SEEDS]:
             for spec in self.specs:
                 if rows := self.runs.get((instance.name, spec.label, seed)):
                     found.setdefault(spec.label, []).append(log_seconds(rows))
-        return clearly_last(found)
+        return clearly_last(found) - {IDENTITY.label}
 
     def run_missing(self, instances: Sequence[Instance], seeds: Sequence[int]) -> Matrix:
         """Make the runs of stopped specs that choices need after all; return the matrix."""

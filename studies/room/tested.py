@@ -64,11 +64,10 @@ def compared(
     """Return, for every rule, the seconds of other choices over its own: above 1, it is faster.
 
     The others are the one spec for all, the one that is best in all other games, the virtual best,
-    and no compression (where that was stopped, `matrix.fill` says what it would have taken). Pairs
-    are those of instance and seed that the rule was tested on. `by` has the same for games,
-    families of machines, conditions and seeds, geometric means without intervals; `slower` the
-    instances where its seconds over those of no compression are above 1, worst first; `acted`
-    the share of the clock for which it had decided on each spec.
+    and no compression. Pairs are those of instance and seed that the rule was tested on. `by` has
+    the same for games, families of machines, conditions and seeds, geometric means without
+    intervals; `slower` the instances where its seconds over those of no compression are above 1,
+    worst first; `acted` the share of the clock for which it had decided on each spec.
 
     Args:
         matrix: of the drawn instances.
@@ -76,9 +75,8 @@ def compared(
         tested: the rules, with their runs.
         seed: of the bootstraps.
     """
-    filled = matrix.filled().log_seconds
     others = {name: _chosen(matrix, choice) for name, choice in AGAINST.items()}
-    others[UNCOMPRESSED] = filled[:, matrix.specs.index(IDENTITY.label), :]
+    others[UNCOMPRESSED] = matrix.log_seconds[:, matrix.specs.index(IDENTITY.label), :]
     return [
         _compared(matrix, instances, each, others, dice(seed, 100 + place))
         for place, each in enumerate(tested)

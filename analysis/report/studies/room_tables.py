@@ -10,6 +10,7 @@ from analysis.report.table import Cell, Table, count, number
 
 COLUMNS = ("#Gain", "#95% interval")
 MISSED = "#Runs that missed a target"
+FILLED = "#Filled in (stopped)"
 UNSEEN = "Gain of choices that know the machine, and nothing of the game but its KL"
 FAMILIES = "Seconds to target of no compression over each spec's (env steps likewise)"
 
@@ -23,10 +24,11 @@ def families_table(result: Mapping[str, Any]) -> Table:
             *(number(row["seconds"].get(spec), worth_cell(row, spec)) for spec in specs),
             count(row["instances"]),
             number(row["missed"], formats.percent(row["missed"])),
+            number(row["filled"], formats.percent(row["filled"])),
         )
         for row in result["families"]
     )
-    columns = ("Machines", *(f"#{spec}" for spec in specs), "#Instances", MISSED)
+    columns = ("Machines", *(f"#{spec}" for spec in specs), "#Instances", MISSED, FILLED)
     return Table(FAMILIES, columns, rows)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -28,12 +29,15 @@ from studies.jobs.inner import StrategyResult
 from studies.room.cells import make_cells
 from studies.room.plan import RoomBudget, make_plan
 from studies.room.result import decomposition, drawn_room
+from studies.room.runs import rows_of
 from studies.room.show import RESULT, SMALL, show
+from studies.room.study import RoomStudy
 from studies.room.tested import RuleRuns, acted_with, compared
 from studies.room.tuned import SCHEDULE, Rule
 from studies.study_folder import write_plan
 
 SPECS = (IDENTITY, CompressionSpec(bits=8))
+NET3 = CompressionSpec(student="net3", bits=8)
 MACHINES = ("paper-1080ti", "learner-bound")
 BUDGET = RoomBudget(
     games={"catch": 9_000}, machines=MACHINES, specs=SPECS, seeds=3, reference_runs=1
@@ -66,6 +70,25 @@ def arriving_after(seconds: float) -> StrategyResult:
         decisions=(first, first, then),
         env_steps=(0, 10, 10, 40),
     )
+
+
+def test_no_compression_is_run_with_every_seed_however_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All gains are over it, and what is stopped for being slow was so by luck too."""
+    seconds = dict(zip(SPECS, (60.0, 20.0), strict=True)) | {NET3: 40.0}
+    nobody = cast("Any", None)
+    study = RoomStudy(tmp_path, BUDGET, tuple(seconds), 0, nobody, nobody, "plan")
+
+    def run_cells(_: str, cells: Sequence[Any]) -> None:
+        for item, spec, seed in cells:
+            result = arriving_after(seconds[spec])
+            study.runs[item.name, spec.label, seed] = rows_of(item, spec.label, seed, result)
+
+    monkeypatch.setattr(study, "run_cells", run_cells)
+    study.run_matrix("all", instances(), (300, 301, 302))
+    made = Counter(label for _, label, _ in study.runs)
+    assert made == {"original fp32": 6, "original INT8": 6, "net3 INT8": 4}
 
 
 def matrix() -> Matrix:
@@ -175,7 +198,7 @@ def test_a_mix_has_acted_with_each_of_its_specs_by_their_shares() -> None:
 def test_what_compression_is_worth_by_family_of_machines() -> None:
     """Machines that were not drawn are families of their own."""
     one, other = made_up()["families"]
-    assert (one["family"], one["instances"]) == ("paper-1080ti", 1)
+    assert (one["family"], one["instances"], one["filled"]) == ("paper-1080ti", 1, 0.0)
     assert one["seconds"] == pytest.approx({"original fp32": 1.0, "original INT8": 3.0})
     assert other["seconds"]["original INT8"] == pytest.approx(0.5)
     assert other["env_steps"]["original INT8"] == pytest.approx(1.0)
@@ -191,8 +214,10 @@ def test_what_is_not_known_of_families_and_parts_is_said() -> None:
     """On the first machine fp32 missed its targets, and made no env step in one of three runs."""
     rows = made_up()["means"]
     rows[0] |= {"censored": 1.0, "env_steps_to_target": None}
+    rows[1] |= {"seeds": 2}
     one, other = by_family(rows)
-    assert (one["missed"], other["missed"]) == (0.5, 0.0)
+    assert (one["filled"], other["filled"]) == pytest.approx((1.0 / 6.0, 0.0))
+    assert (one["missed"], other["missed"]) == pytest.approx((0.6, 0.0))
     assert worth_cell(one, "original INT8") == "3.00 (\N{EN DASH})"
     assert parts_note(made_up()["room"]) is None
     note = parts_note({"pairs": 6, "parts_pairs": 5})
