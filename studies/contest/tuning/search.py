@@ -90,6 +90,8 @@ def tune(
     is shuffled once. Wilcoxon's signed-rank test against the best so far, paired by instance, gives
     up those that are worse with p < 0.1, which leaves runs to more trials; a grid is not pruned.
     Only what was run on every instance can win. What was pruned tells the sampler its mean so far.
+    Optuna is told by how much each score is above the first trial's on that instance: instances
+    differ by more than parameters do, and means over other instances could not be compared.
 
     Args:
         space: what to tune.
@@ -118,6 +120,7 @@ def tune(
     rows = out / "tuning.jsonl"
     write_bytes(rows, _rows_of_others(rows, space.key).encode())
     spent = 0
+    usual: dict[int, float] = {}  # by instance, the first trial's
 
     def objective(trial: optuna.Trial) -> float:
         nonlocal spent
@@ -126,7 +129,7 @@ def tune(
         before = 0.0 if costs is None else costs.spent
         found = ended.find(trial.number, params)
         make = partial(evaluate, space.describe(params)) if found is None else found.scores
-        scores = _try(trial, batches, make)
+        scores = _try(trial, batches, make, usual)
         if found is not None:
             on_replayed(len(scores), replayed=True)
             if costs is not None:
@@ -139,8 +142,9 @@ def tune(
         for name, value in {**kept, "scores": scores, "cpu_seconds": cpu_seconds}.items():
             trial.set_user_attr(name, value)
         mean = float(np.mean(scores))
+        trial.set_user_attr("mean", mean)
         _add_row(rows, {"strategy": space.key, "trial": trial.number, **kept, "mean": mean})
-        return mean
+        return mean - float(np.mean([usual[number] for number in order[: len(scores)]]))
 
     study.optimize(
         objective,
@@ -218,12 +222,20 @@ def _try(
     trial: optuna.Trial,
     batches: Iterable[Sequence[int]],
     evaluate: Callable[[Sequence[int]], Sequence[float]],
+    usual: dict[int, float],
 ) -> list[float]:
-    """Return a strategy's scores on instances, batch by batch, until the pruner stops it."""
+    """Return a strategy's scores on instances, batch by batch, until the pruner stops it.
+
+    Args:
+        trial: is told by how much they are above the usual ones.
+        batches: numbers of instances.
+        evaluate: makes their inner runs.
+        usual: scores by instance; gets those that it has not.
+    """
     scores: list[float] = []
     for batch in batches:
         for number, value in zip(batch, evaluate(batch), strict=True):
-            trial.report(value, number)
+            trial.report(value - usual.setdefault(number, float(value)), number)
             scores.append(float(value))
         if trial.should_prune():
             break
@@ -272,9 +284,9 @@ def _tuned(space: SearchSpace, trials: Sequence[FrozenTrial]) -> Tuned:
 def _ranked(trials: Iterable[FrozenTrial]) -> tuple[tuple[float, Params], ...]:
     """Return the scores and parameters of trials, the best first, and no parameters twice."""
     best: dict[str, tuple[float, Params]] = {}
-    for trial in sorted(trials, key=lambda trial: (-trial.values[0], trial.number)):
-        params = trial.user_attrs["params"]
-        best.setdefault(json.dumps(params, sort_keys=True), (float(trial.values[0]), params))
+    for trial in sorted(trials, key=lambda trial: (-trial.user_attrs["mean"], trial.number)):
+        params, mean = trial.user_attrs["params"], trial.user_attrs["mean"]
+        best.setdefault(json.dumps(params, sort_keys=True), (mean, params))
     return tuple(best.values())
 
 

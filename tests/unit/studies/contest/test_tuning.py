@@ -135,6 +135,21 @@ def test_bad_parameters_are_given_up_and_leave_their_runs_to_others(tmp_path: Pa
         assert row["mean"] < max(earlier)
 
 
+def test_how_hard_instances_are_decides_neither_what_is_tried_nor_what_is_given_up(
+    tmp_path: Path,
+) -> None:
+    tried = []
+    for scale in (0.0, 100.0, -100.0):  # also where those that come first are the easiest
+
+        def value(strategy: dict[str, Any], number: int, scale: float = scale) -> float:
+            return score(strategy, number) + scale * number
+
+        out = tmp_path / f"{scale}"
+        search(KL_THRESHOLD, out, runs=96, instances=12, value=value)
+        tried.append([(row["params"], row["inner_runs"]) for row in rows(out)])
+    assert tried[0] == tried[1] == tried[2]
+
+
 def test_instances_come_in_one_order_that_is_shuffled(tmp_path: Path) -> None:
     _, asked = search(KL_THRESHOLD, tmp_path / "a", runs=40, instances=10)
     first = [number for _, number in asked[:10]]
