@@ -348,6 +348,8 @@ class Work:
             found = _crowding(always, spans, free)
             if found * wiring.gpu_core > 1.0:  # who waits for the GPU gets no more than others
                 found = _crowding(always + computing, spans, wiring.cores)
+            processes = wiring.actors * wiring.group_cores + self.co_tenants + len(busy)
+            found = 1.0 if processes <= wiring.cores else found  # each is on a core or the GPU
             before, slower = slower, (slower + found) / 2.0
             if abs(slower - before) <= _SETTLED:
                 break

@@ -109,3 +109,12 @@ def test_costs_survive_json_and_nonsense_is_refused() -> None:
         FleetSettings(link_gbit=0.0)
     with pytest.raises(UserError, match="--fleet must be at least 1, got 0"):
         plan(0)
+
+
+def test_a_student_that_a_gpu_distils_crowds_no_cores() -> None:
+    """Learner and compressor have a core each, and are on the GPU in turns."""
+    spec = CompressionSpec(student="net3", bits=8)
+    (*_, row) = plan_fleet(PROFILE, PONG, [spec], 50)
+    assert row.limit == "learner"
+    idle = replace(PROFILE, cores=64)
+    assert row.env_steps_per_second == plan_fleet(idle, PONG, [spec], 50)[-1].env_steps_per_second
