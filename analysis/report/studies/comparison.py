@@ -264,7 +264,9 @@ def _compared(
         return Cell(formats.NOTHING)
     digits = ".2f" if is_ratio else "+.3g"
     text = f"{mark}{value:{digits}}"
-    bounds = "" if interval is None else formats.limits(*interval, mark, digits)
-    if bounds:
-        text += f" ({bounds if formats.is_of_use(*interval) or not is_ratio else 'too few seeds'})"
+    if interval is not None:
+        low, high = interval
+        bounds = formats.limits(low, high, mark, digits)
+        is_narrow = not is_ratio or formats.is_of_use(low, high)
+        text += f" ({bounds if is_narrow else 'too few seeds'})" if bounds else ""
     return Cell(text, value)

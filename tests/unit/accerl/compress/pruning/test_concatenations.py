@@ -92,5 +92,5 @@ def test_half_of_what_can_go_goes(
     torch.manual_seed(0)
     pruned = prune(GraphPolicy(kind(), BOARD), 0.5)
     assert isinstance(pruned, GraphPolicy)
-    weights = {name: pruned.module.get_submodule(name).weight for name in shapes}
+    weights = {name: pruned.module.get_parameter(f"{name}.weight") for name in shapes}
     assert {name: tuple(each.shape[:2]) for name, each in weights.items()} == shapes
