@@ -13,8 +13,8 @@ from accerl.records import fingerprint
 from studies.cli.main import run as command
 from studies.papers.figures.fig1 import time_split
 from studies.papers.gallery import NOT_YET, write_gallery
-from studies.papers.plan import FIGURES
-from studies.papers.results import figure_result
+from studies.papers.plan import FIGURES, at_budget
+from studies.papers.results import figure_result, interval_text
 from studies.papers.settings import settings_table
 
 ROWS = len(FIGURES) + 1
@@ -128,3 +128,14 @@ def test_the_page_in_the_repository_is_that_of_its_results(tmp_path: Path) -> No
         (tmp_path / path.name).write_bytes(path.read_bytes())
     write_gallery([], tmp_path)
     assert (tmp_path / "README.md").read_text() == (here / "README.md").read_text()
+
+
+def test_of_the_interval_of_a_bound_stands_what_bounds_it() -> None:
+    found = {"estimate": 0.65, "low": 0.5, "high": 0.8}
+    texts = [interval_text({**found, "bound": bound}) for bound in ("", "<", ">", "~")]
+    assert texts == ["0.65 (0.50 to 0.80)", "<0.65 (up to 0.80)", ">0.65 (from 0.50)", "~0.65"]
+
+
+def test_a_share_of_runs_is_of_as_many_as_can_tell() -> None:
+    seeds = {name: at_budget(FIGURES[name], "short").panels[0].seeds for name in ("fig7", "fig10")}
+    assert seeds == {"fig7": 6, "fig10": 5}

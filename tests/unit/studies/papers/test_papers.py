@@ -27,7 +27,7 @@ from studies.papers.figure import PAPER, PaperFigure, PaperRun
 from studies.papers.figures.fig1 import PUBLISHED_MS, saved_in_turn, saved_overlapped, time_split
 from studies.papers.page import PAGE, write_page
 from studies.papers.plan import FIGURES, at_budget, core_seconds
-from studies.papers.results import figure_result, interval_text, ratio_text
+from studies.papers.results import figure_result, ratio_text
 from studies.papers.run import _run, run_papers
 from studies.papers.verdict import HOLDS, OPEN, SecondsAtMost
 from tests.fixtures.studies.paper_curves import PANEL, curve, curves
@@ -394,14 +394,3 @@ def test_an_interval_that_two_seeds_leave_open_is_not_written() -> None:
     assert ratio_text({**found, "low": 0.2}) == "0.65 (0.20 to 10.96)"
     assert ratio_text({**found, "low": None}) == "0.65"
     assert ratio_text(None) == "-"
-
-
-def test_of_the_interval_of_a_bound_stands_what_bounds_it() -> None:
-    found = {"estimate": 0.65, "low": 0.5, "high": 0.8}
-    texts = [interval_text({**found, "bound": bound}) for bound in ("", "<", ">", "~")]
-    assert texts == ["0.65 (0.50 to 0.80)", "<0.65 (up to 0.80)", ">0.65 (from 0.50)", "~0.65"]
-
-
-def test_a_share_of_runs_is_of_as_many_as_can_tell() -> None:
-    seeds = {name: at_budget(FIGURES[name], "short").panels[0].seeds for name in ("fig7", "fig10")}
-    assert seeds == {"fig7": 6, "fig10": 5}
