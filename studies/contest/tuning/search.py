@@ -90,8 +90,7 @@ def tune(
     is shuffled once. Wilcoxon's signed-rank test against the best so far, paired by instance, gives
     up those that are worse with p < 0.1, which leaves runs to more trials; a grid is not pruned.
     Only what was run on every instance can win. What was pruned tells the sampler its mean so far.
-    Optuna is told by how much each score is above the first trial's on that instance: instances
-    differ by more than parameters do, and means over other instances could not be compared.
+    Optuna is told of differences from the first trial's scores: instances differ more than sets do.
 
     Args:
         space: what to tune.
@@ -126,8 +125,7 @@ def tune(
         nonlocal spent
         params = space.suggest(trial, actions)
         batches = _batches(order[: runs - spent], instances if space.grid else UNPRUNED, BATCH)
-        before = 0.0 if costs is None else costs.spent
-        found = ended.find(trial.number, params)
+        before, found = 0.0 if costs is None else costs.spent, ended.find(trial.number, params)
         make = partial(evaluate, space.describe(params)) if found is None else found.scores
         scores = _try(trial, batches, make, usual)
         if found is not None:
