@@ -56,7 +56,8 @@ class CreditAssignment:
     """Assigns every change of the return to the specs that acted meanwhile.
 
     The return is J once the run has measured it, and that of the actors' new episodes until then:
-    long ones may end too seldom to learn from. An interval without it adds to the present stretch.
+    long ones may end too seldom to learn from. An interval without it adds to the present stretch,
+    as does one in which the learner used no rollout: what acted in it, the next interval tells.
     When it is next measured, all specs that acted share the change by their seconds.
 
     Args:
@@ -80,6 +81,8 @@ class CreditAssignment:
         """Add the interval that has just ended; return credits if the return was measured in it."""
         raw = features.raw
         if raw["seconds"] > self._seconds:
+            if math.isnan(raw["served_share"]) and not raw["waits"]:
+                return []  # the learner used no rollout: the next interval says what acted in both
             self._add(raw, raw["seconds"] - self._seconds)
         self._seconds = raw["seconds"]
         # Older episodes, which the usual mean still holds, are what earlier specs have made.
@@ -95,9 +98,8 @@ class CreditAssignment:
     def _add(self, raw: Raw, seconds: float) -> None:
         """Add an interval's seconds to whatever acted in it."""
         acting = self._acting(raw)
-        share = 1.0 if math.isnan(raw["served_share"]) else raw["served_share"]
-        if raw["waits"]:  # what acts is there on its behalf
-            share = 1.0
+        # What acts while a student waits is there on its behalf.
+        share = 1.0 if raw["waits"] else raw["served_share"]
         self._acted_seconds[acting] += share * seconds
         self._acted_seconds[self._last] += (1.0 - share) * seconds
         if share > 0.0:

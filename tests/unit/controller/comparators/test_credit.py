@@ -39,6 +39,15 @@ def test_nothing_is_credited_to_what_was_chosen_but_not_yet_served() -> None:
         assert credit.gain_per_second == pytest.approx(RATES[served])
 
 
+def test_what_acted_in_an_interval_that_nothing_was_used_of_the_next_one_tells() -> None:
+    script = [IDENTITY, INT8, NET3, NET3, BF16]
+    run = ScriptedRun(rate, 5, lag=1, measured=range(5), unused={2})
+    *_, unused, after, last = credits_of(run, [*script])
+    assert unused == []
+    assert [(each.spec, each.share) for each in after] == [(NET3, 1.0)]
+    assert [each.spec for each in last] == [NET3]
+
+
 def test_until_a_switch_is_served_the_last_spec_earns() -> None:
     script = [IDENTITY, IDENTITY, INT8, INT8]
     _, _, mixed, own = credits_of(ScriptedRun(rate, 4, late_share=0.25), [*script])
