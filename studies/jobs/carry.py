@@ -270,7 +270,7 @@ def _jobs_of(study: Path, *, asked: bool) -> dict[str, Any]:
             job = json.loads(path.read_text())
         except ValueError:
             continue
-        if _is_job(job):
+        if _is_job(job) and _is_within(_place(job)):
             jobs[path.stem] = job
     return jobs
 

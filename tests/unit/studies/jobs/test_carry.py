@@ -225,6 +225,18 @@ def test_a_run_directory_that_was_lost_comes_back(tmp_path: Path, lost: str) -> 
     assert (tmp_path / "there" / "runs" / "1" / lost).is_file()
 
 
+@pytest.mark.parametrize("place", ["../keep", "jobs/1", 5])
+def test_a_job_whose_place_is_outside_is_none(tmp_path: Path, place: Any) -> None:
+    save_run(tmp_path / "here", 1)
+    (path,) = (tmp_path / "here" / "jobs").glob("*.json")
+    job = json.loads(path.read_text())
+    path.write_text(json.dumps({**job, "key": {**job["key"], "out": place}}))
+    (tmp_path / "here" / "runs" / "1").rename(tmp_path / "keep")
+    found = merge_results([tmp_path / "here"], tmp_path / "there")
+    assert found == Carried(added=0, known=0, left=0)
+    assert (tmp_path / "keep" / METRICS).is_file()
+
+
 def test_nothing_is_added_while_a_study_is_under_way(tmp_path: Path) -> None:
     save_run(tmp_path / "here", 1)
     with (
