@@ -12,7 +12,7 @@ import torch
 
 from accerl.checkpoint import has_checkpoint, load_checkpoint
 from accerl.errors import UserError
-from accerl.records import check_new_dir
+from accerl.records import check_new_dir, locked
 from accerl.runtime.latency.families import machine_of
 from analysis.formats import rounded
 from controller.actions import PresetActions
@@ -55,8 +55,8 @@ def train_tier0(
         ``rows`` (`Compared`, one a strategy), ``history`` (a row an iteration), ``bundle``.
 
     Raises:
-        UserError: the seed is not allowed, `out` holds anything already or cannot be written, or an
-            interrupted training of it had other settings.
+        UserError: the seed is not allowed, `out` holds anything already, cannot be written or is
+            being trained, or an interrupted training of it had other settings or is damaged.
     """
     check_seed(seed)
     check_new_dir(out)
@@ -65,14 +65,17 @@ def train_tier0(
     settings = IndicatorSettings(specs=SPECS)
     rule, trained = first_indicator(settings, seed), first_indicator(settings, seed)
     begun = out.resolve().with_name(f".{out.resolve().name}.training")
-    history = _train(trained, GradientConfig(instances=instances, seed=seed), iterations, begun)
-    validation = DrawnInstances("validation")
-    with bar("comparing", draws) as advance:
-        played = [validation[number] for number in range(draws)]
-        rows = compare(rule, trained, SPECS, played, advance)
-    _print(rows, len(history), draws)
-    _export(out, trained, rows)
-    shutil.rmtree(begun, ignore_errors=True)
+    lock = begun.with_name(f"{begun.name}.lock")
+    with locked(lock, f"{out} is being trained; wait until that ends, or give another --out"):
+        history = _train(trained, GradientConfig(instances=instances, seed=seed), iterations, begun)
+        validation = DrawnInstances("validation")
+        with bar("comparing", draws) as advance:
+            played = [validation[number] for number in range(draws)]
+            rows = compare(rule, trained, SPECS, played, advance)
+        _print(rows, len(history), draws)
+        _export(out, trained, rows)
+        shutil.rmtree(begun, ignore_errors=True)
+        lock.unlink()
     return {
         "iterations": len(history),
         "instances": instances,
@@ -90,7 +93,10 @@ def _train(
     """Train in place, or go on with what lies in `begun`; return a row an iteration."""
     with bar("meta-training on tier 0", iterations) as advance:
         if has_checkpoint(begun):
-            advance(len(load_checkpoint(begun)["history"]), replayed=True)
+            try:
+                advance(len(load_checkpoint(begun)["history"]), replayed=True)
+            except UserError as error:
+                raise UserError(f"{error}: delete {begun} to do so") from error
         try:
             return train_on_tier0(
                 indicator, config, iterations, checkpoint=begun, on_iteration=advance

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from accerl.errors import UserError
+from accerl.records import locked
 from controller.bundle.bundle import show_bundle, verify_bundle
 from controller.env.machine_instances import DrawnInstances
 from controller.indicator import training
@@ -79,6 +80,26 @@ def test_a_place_that_cannot_be_written_is_refused_before_training(
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="cannot write to"):
         controller_training.train_tier0(tmp_path / "file" / "bundle", **SMALL)
+
+
+def test_what_cannot_be_gone_on_from_or_is_under_way_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        controller_training, "train_on_tier0", lambda *_, **__: pytest.fail("it trained")
+    )
+    begun = tmp_path / ".bundle.training"
+    begun.mkdir()
+    (begun / "state.json").write_text("{}")
+    with pytest.raises(
+        UserError, match=r"not a checkpoint .*: delete .*/\.bundle\.training to do so"
+    ):
+        controller_training.train_tier0(tmp_path / "bundle", **SMALL)
+    with (
+        locked(tmp_path / ".bundle.training.lock", ""),
+        pytest.raises(UserError, match="bundle is being trained; wait until that ends"),
+    ):
+        controller_training.train_tier0(tmp_path / "bundle", **SMALL)
 
 
 @pytest.mark.slow
