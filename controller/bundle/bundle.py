@@ -107,7 +107,8 @@ def check_place(path: Path) -> None:
     held = {item.name for item in path.iterdir()} if path.is_dir() else set()
     if others := sorted(held.difference({MANIFEST, *FILES}) if MANIFEST in held else held):
         raise UserError(
-            f"{path} holds other things than a bundle ({others[0]}); choose another place for it"
+            f"{path} holds other things than a bundle ({others[0]}); remove them, or choose "
+            "another place for it"
         )
     make_out_dir(path.parent)
 

@@ -23,6 +23,7 @@ from accerl.records import fingerprint, make_out_dir, read_json, versions, write
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
 from analysis.records.read import read_list
+from controller.bundle.bundle import check_place
 from controller.env.instances import Instance, num_actions
 from controller.indicator.strategy import AdvancedIndicator
 from studies.contest import deliver
@@ -76,6 +77,7 @@ def run_contest(out: Path, options: StudyOptions, *, name: str = "contest") -> d
     settings = options.settings(name)
     _check_opened(out, options.saved_only)
     make_out_dir(out)
+    check_place(out / "bundle")  # in the end it would be too late
     claim(out, settings)
     started = perf_counter()
     steps = Steps(7, out / "wall.json")
