@@ -236,7 +236,7 @@ class ThompsonBandit(_Bandit):
 
     def scores(self, means: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return one draw of every arm's posterior."""
-        precision = counts + (self.noise / self.prior) ** 2
+        precision = counts + np.square(np.float64(self.noise) / self.prior)
         return rng.normal(counts * means / precision, self.noise / np.sqrt(precision))
 
     @classmethod

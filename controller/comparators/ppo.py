@@ -96,16 +96,16 @@ class PPOStrategy:
             specs = tuple(map(CompressionSpec.from_json, policy["specs"]))
             pairs = [(item["weight"], item["bias"]) for item in policy["layers"]]
             layers = [(np.array(w, dtype=np.float32), np.array(b, np.float32)) for w, b in pairs]
+            if version == FEATURES_VERSION:
+                return cls(PresetActions(specs), tuple(layers), (True,) * len(specs))
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(
                 f"{cls.name}: its JSON is incomplete or mistyped ({error!r})"
             ) from error
-        if version != FEATURES_VERSION:
-            raise UserError(
-                f"{cls.name}: it was trained on features of version {version}, these are of "
-                f"version {FEATURES_VERSION}"
-            )
-        return cls(PresetActions(specs), tuple(layers), (True,) * len(specs))
+        raise UserError(
+            f"{cls.name}: it was trained on features of version {version}, these are of version "
+            f"{FEATURES_VERSION}"
+        )
 
     def play(self, instance: Instance, seed: int) -> Played:
         """Return what one inner run comes to."""

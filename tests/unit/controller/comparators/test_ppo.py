@@ -193,6 +193,7 @@ def test_without_stable_baselines_it_says_what_to_install(monkeypatch: pytest.Mo
     [
         (lambda policy: policy.update(features_version=2), "features of version 2"),
         (lambda policy: policy.pop("layers"), "incomplete or mistyped"),
+        (lambda policy: policy["layers"][0].update(weight=5, bias=1), "incomplete or mistyped"),
         (lambda policy: policy["layers"].pop(), "do not lead from 31 features to 3 specs"),
         (lambda policy: policy["specs"].pop(), "do not lead from 31 features to 2 specs"),
     ],
