@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import traceback
 from collections.abc import Callable, Mapping
 from inspect import signature
@@ -217,8 +218,12 @@ class _Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _check_outcome(self, reward: Any, ends: tuple[Any, Any]) -> None:
         """Refuse a reward that is no number, and ends that are neither true nor false."""
-        if type(reward) is not float and np.ndim(reward):  # once a step: the usual case first
-            raise self._wrong(f"a reward of shape {np.shape(reward)}", "a number is needed")
+        if type(reward) is not float:  # once a step: the usual case first
+            given = np.asarray(reward)
+            if given.ndim:
+                raise self._wrong(f"a reward of shape {given.shape}", "a number is needed")
+            if given.dtype.kind not in "biuf":
+                raise self._wrong(f"{reward!r} as its reward", "a number is needed")
         for name, value in zip(_STEP[2:4], ends, strict=True):
             if type(value) is not bool and (value is None or np.ndim(value)):
                 raise self._wrong(f"{value!r} as {name!r}", "True or False is needed")
@@ -248,11 +253,15 @@ class _Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise _failure(self._game, self._who, f"step {self._steps}", error) from error
 
     def close(self) -> None:
-        """Close the environment."""
+        """Close the environment; that it cannot be closed is said, and ends nothing.
+
+        An error would hide the one that ended the run, and leave the others of a batch open.
+        """
         try:
             super().close()
         except Exception as error:  # a user's own code may fail in any way
-            raise _failure(self._game, self._who, "close", error) from error
+            failure = _failure(self._game, self._who, "close", error)
+            print(f"accerl: {failure}", file=sys.stderr, flush=True)
 
 
 def _failure(game: str, who: str, where: str, error: Exception) -> GameError:
@@ -325,7 +334,11 @@ def _own_vector_options(spec: Any) -> dict[str, Any] | None:
 def _lives_of(info: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is read of an info: batching the rest fails where its types or shapes vary."""
     lives = info.get("lives")
-    return {"lives": lives} if isinstance(lives, int | float | np.number) else {}
+    if lives is None or isinstance(lives, int):  # nearly always
+        return {} if lives is None else {"lives": lives}
+    given = np.asarray(lives)
+    is_number = not given.ndim and given.dtype.kind in "iuf" and np.isfinite(given)
+    return {"lives": int(given)} if is_number else {}
 
 
 _OWN_STATISTICS = (

@@ -30,7 +30,7 @@ class Observations:
     first axis, and is flattened if it would look like an image then.
 
     Raises:
-        UserError: the configuration asks of this space what goes with images only.
+        UserError: the configuration asks of this space what goes with images only, or it is empty.
     """
 
     def __init__(self, space: Box, num_envs: int, config: EnvConfig) -> None:
@@ -41,6 +41,11 @@ class Observations:
         if self._dtype == np.uint8 and space.high.size:
             self._brightest = max(float(space.high.max()), 1.0)
         shape = tuple(space.shape)
+        if 0 in shape:
+            raise UserError(
+                f"env: observations have shape {list(shape)}, which holds no number; look at what "
+                "the environment and its wrappers leave of them"
+            )
         self._channels_last, image = _as_image(shape, self._dtype)
         if image is not None:
             shape = self._image_shape(image, config)

@@ -127,7 +127,8 @@ def process_main(body: Body, channel: Channel, arguments: tuple[Any, ...]) -> No
         with suppress(PeerGoneError):
             body(channel, *arguments)
     except UserError as error:  # a mistake of the user's is no death: the parent shall say it
-        channel.send(Mistake(str(error), getattr(error, "details", None)))
+        with suppress(PeerGoneError):  # it no longer listens, as at the end of a run
+            channel.send(Mistake(str(error), getattr(error, "details", None)))
     sys.stderr.flush()
     os._exit(0)  # the body has tidied up; taking torch down would last longer than a second
 

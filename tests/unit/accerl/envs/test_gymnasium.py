@@ -10,10 +10,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
 from accerl.envs import EnvConfig, make_envs
 from accerl.envs.base import Rests
 from accerl.envs.config import AS_IT_IS
+from accerl.envs.gymnasium import _lives_of
+from accerl.envs.observations import Observations
 from accerl.errors import GameError, UserError
 from tests.fixtures.own_games import NAME, own
 
@@ -193,8 +196,14 @@ def test_lives_are_lost_where_an_environment_says_so() -> None:
 def test_lives_that_are_no_numbers_are_passed_over() -> None:
     envs = make_envs(own("Untold-v0"), 3)
     envs.reset(0)
-    assert all(envs.step(np.zeros(3, int)).life_lost is None for _ in range(4))
+    assert all(envs.step(np.zeros(3, int)).life_lost is None for _ in range(6))
     envs.close()
+    assert _lives_of({"lives": np.array(2.0)}) == {"lives": 2}
+
+
+def test_observations_that_hold_nothing_are_refused() -> None:
+    with pytest.raises(UserError, match=r"shape \[3, 0\], which holds no number"):
+        Observations(Box(-1.0, 1.0, (3, 0)), 1, EnvConfig())
 
 
 @pytest.mark.parametrize("space", ["Map", "SteeredMap"])
@@ -307,6 +316,7 @@ def test_a_missing_dependency_is_named_with_its_pip_line() -> None:
             "Failing-reward-v0",
             r"environment 1 returned a reward of shape \(1,\), and a number is needed",
         ),
+        ("Failing-no-reward-v0", "environment 1 returned None as its reward, and a number is need"),
         ("Failing-end-v0", "environment 1 returned None as 'truncated', and True or False is"),
         ("Failing-info-v0", "environment 1 returned NoneType as its info, and a dictionary is"),
         ("Failing-nan-obs-v0", "environment 1 returned NaN or infinity in its observation, in ste"),
