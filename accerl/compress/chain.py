@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from accerl.compress.artifact import Artifact
@@ -292,4 +293,14 @@ def _applied(link: Link, state: CompressionState) -> CompressionState:
             f"{type(link).__name__}: its apply() returned {type(after).__name__}, not a "
             "CompressionState; return the state, or dataclasses.replace(state, ...)"
         )
+    own = not isinstance(link, SHIPPED)
+    if own and _has_finite_weights(state.net) and not _has_finite_weights(after.net):
+        raise UserError(
+            f"{type(link).__name__}: its apply() made weights NaN or infinite; look for a division "
+            "by 0"
+        )
     return after
+
+
+def _has_finite_weights(net: nn.Module) -> bool:
+    return all(bool(torch.isfinite(weights).all()) for weights in net.parameters())

@@ -89,11 +89,7 @@ class CorrectorChain:
 
         Of links of a user's own nobody knows what they mean by this name.
         """
-        levels = [
-            getattr(link, "rho", math.inf)
-            for link in self._correctors
-            if type(link).__module__.startswith("accerl.correct.")
-        ]
+        levels = [getattr(link, "rho", math.inf) for link in self._correctors if _is_shipped(link)]
         return min(levels, default=math.inf)
 
     def correct(self, experience: Experience) -> Targets:
@@ -103,17 +99,37 @@ class CorrectorChain:
 
         Raises:
             ValueError: an input is not a floating [T, B] tensor or the shapes differ.
-            UserError: a corrector of the user's own raises, or returns other than targets [T, B].
+            UserError: a corrector of the user's own raises, returns other than targets [T, B], or
+                makes NaN or infinity of what was finite.
         """
         fields = {name: value for name, value in vars(experience).items() if value is not None}
         require_time_batch(**fields)
         ones = torch.ones_like(experience.value_t)
         targets = state_targets(experience, rho_t=ones, c_t=ones, policy_weights=ones)
         for corrector in self._correctors:
+            before = targets
             with own_errors("corrector", corrector):
-                targets = corrector.correct(experience, targets)
+                targets = corrector.correct(experience, before)
             _check(targets, corrector, ones.shape)
+            if not _is_shipped(corrector):
+                _check_finite(before, targets, corrector)
         return targets
+
+
+def _is_shipped(corrector: Corrector) -> bool:
+    return type(corrector).__module__.startswith("accerl.correct.")
+
+
+def _check_finite(before: Targets, after: Targets, corrector: Corrector) -> None:
+    """Refuse what is not finite, unless it came in so: as of a learner that has diverged."""
+    if not all(torch.isfinite(value).all() for value in before):
+        return
+    for field, value in after._asdict().items():
+        if not torch.isfinite(value).all():
+            raise UserError(
+                f"{type(corrector).__name__}: correct() returned NaN or infinite {field}; look for "
+                "a division by 0, and bound ratios before they are multiplied"
+            )
 
 
 def _check(targets: object, corrector: Corrector, shape: torch.Size) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -173,6 +174,22 @@ class Broken:
 def test_a_link_of_the_user_s_that_raises_is_named() -> None:
     chain = CompressorChain([Broken(), Eager()])
     with pytest.raises(UserError, match=r"^Broken: its apply\(\) raised ValueError: no such"):
+        chain.compress(make(), observations=states())
+
+
+class Dividing:
+    stage = Stage.TUNE
+
+    def apply(self, state: CompressionState) -> CompressionState:
+        net = copy.deepcopy(state.net)
+        with torch.no_grad():
+            next(net.parameters()).div_(0.0)
+        return replace(state, net=net)
+
+
+def test_a_link_of_the_user_s_that_makes_nan_of_weights_is_named() -> None:
+    chain = CompressorChain([Dividing(), Eager()])
+    with pytest.raises(UserError, match=r"^Dividing: its apply\(\) made weights NaN or infinite"):
         chain.compress(make(), observations=states())
 
 

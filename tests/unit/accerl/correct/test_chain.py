@@ -141,6 +141,10 @@ def test_a_corrector_of_ones_own_joins_in(experience: Experience) -> None:
         (lambda targets: None, "returned NoneType, not Targets"),
         (lambda targets: targets._replace(advantages=targets.advantages[0]), "returned advantages"),
         (lambda targets: targets._replace(advantages=0.0), "returned .* are float, not a tensor"),
+        (
+            lambda targets: targets._replace(advantages=targets.advantages / 0.0),
+            "returned NaN or infinite advantages; look for",
+        ),
     ],
 )
 def test_what_a_corrector_of_ones_own_must_return(
