@@ -61,7 +61,9 @@ class Admission:
     def has_states(self) -> bool:
         """Whether enough states were played to learn from some and to compare on others."""
         ring = self._ring
-        return ring is not None and ring.total >= PLAYED_SHARE * ring.capacity
+        if ring is None or ring.total < PLAYED_SHARE * ring.capacity:
+            return False
+        return ring.held_out(1) is not None
 
     def concerns(self, spec: CompressionSpec, version: int) -> bool:
         """Whether `spec` must be admitted before it acts: it is distilled, and did not act last.

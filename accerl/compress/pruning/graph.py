@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from accerl.compress.pruning.concatenations import before, has_weights, map_concatenations
 from accerl.compress.pruning.criteria import (
@@ -63,6 +64,12 @@ def prune_graph(net: GraphPolicy, sparsity: float, method: PruneMethod) -> Graph
             f"{kind} cannot be pruned: channels of Conv2d and Linear can go, and in front of its "
             "heads there are none"
         )
+    for name, layer in net.module.named_modules():
+        if isinstance(layer, PRUNED) and is_parametrized(layer):
+            raise CannotCompressError(
+                f"{kind} cannot be pruned: the weights of {name!r} are parametrised (weight norm, "
+                "say) and have no channels of their own; use plain layers"
+            )
     pruned, masked = _copy(net), copy.deepcopy(net)
     states = random_states(net.observation, CHECKED_STATES, net.device)
     try:

@@ -56,6 +56,15 @@ def ring() -> StateRing:
     return StateRing(OBSERVATION, 3, 8192)
 
 
+def test_a_ring_that_keeps_no_held_out_state_has_none_to_compare_on() -> None:
+    ring = StateRing(OBSERVATION, 3, 8)
+    made = make_compressor(ring)
+    played(ring, 8)
+    assert made.admission.has_states  # the first state is held out
+    played(ring, 8, seed=1)
+    assert not made.admission.has_states
+
+
 def test_nothing_learns_or_is_compared_before_enough_states_were_played(ring: StateRing) -> None:
     """What learned on the few states that it starts from would be far off on all others."""
     compressor, learner = make_compressor(ring), make_learner()

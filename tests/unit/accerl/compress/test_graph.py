@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from accerl.compress import (
     CompressionConfig,
@@ -165,6 +166,14 @@ class Signal(nn.Module):
 def test_a_network_without_layers_that_lose_channels_is_not_pruned() -> None:
     with pytest.raises(UserError, match="Signal cannot be pruned: channels of Conv2d and Linear"):
         prune(as_policy(Signal(), BOARD), 0.5)
+
+
+def test_layers_that_compute_their_weights_are_not_pruned() -> None:
+    net = impala().module
+    layer = next(each for each in net.modules() if isinstance(each, nn.Conv2d))
+    weight_norm(layer)
+    with pytest.raises(UserError, match=r"the weights of .* are parametrised"):
+        prune(as_policy(net, BOARD), 0.5)
 
 
 @pytest.mark.parametrize("change", ["parameter", "scaled"])
