@@ -132,8 +132,7 @@ def go_on(
                 f"the run was started with another strategy: it acted with "
                 f"{report.decision.label!r} where this one decides {decision.label!r}; resume "
                 "it with the same --strategy, --strategy-params and --spec, and with the same "
-                "--seconds if it goes by the share of the run that is over; or choose another "
-                "--out"
+                "--seconds if it goes by shares of the run's length; or choose another --out"
             )
         tell_rejected(strategy, report.events)
         if declares(strategy, "events"):  # read as in the run: compositions note their order so
