@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,14 @@ from studies.papers.page import (
     verdict_lines,
     written_by,
 )
-from studies.papers.plan import FIGURES, ONE_GAME_SEEDS, SHORT_ENV_STEPS, SHORT_SEEDS, STAND_INS
+from studies.papers.plan import (
+    AGREEING_SEEDS,
+    FIGURES,
+    ONE_GAME_SEEDS,
+    SHORT_ENV_STEPS,
+    SHORT_SEEDS,
+    STAND_INS,
+)
 from studies.papers.results import interval_text
 from studies.papers.settings import settings_table
 from studies.progress import say
@@ -116,7 +123,7 @@ def _page(shown: Mapping[str, Mapping[str, Any]], folder: Path) -> list[str]:
         "and where they are named. Curves are made on the virtual clock, with the paper's machine "
         f"and with one of two cores. {INTERVALS} {MARKS}",
         "",
-        *([_on_stand_ins(), ""] if any(each["budget"] == SHORT for each in shown.values()) else []),
+        *_on_stand_ins({name for name, each in shown.items() if each["budget"] == SHORT}),
         "| figure | the paper | verdict | our figure | command |",
         "|---|---|---|---|---|",
     ]
@@ -148,22 +155,27 @@ def _bits_section(folder: Path, result: Mapping[str, Any]) -> list[str]:
     return lines + verdict_lines(result)
 
 
-def _on_stand_ins() -> str:
+def _on_stand_ins(short: Collection[str]) -> list[str]:
+    if not short:
+        return []
     atari = {
         small: [name for name in STAND_INS if STAND_INS[name] == small]
         for small in STAND_INS.values()
     }
     games = "; ".join(f"{small} for {' and '.join(names)}" for small, names in atari.items())
     bits = BITS_BUDGETS[SHORT]
-    return (
+    of_bits = (
+        f" Policies of the last row have learned for {max(bits.env_steps.values()):,} env steps, "
+        f"{bits.seeds} in each of {len(bits.env_steps)} games."
+    )
+    text = (
         f"Where the command says `--budget {SHORT}`, games of MinAtar stand in for Atari's "
         f"({games}). Runs of Original last as long as {SHORT_ENV_STEPS:,} env steps are predicted "
         "to take, by the times that the paper gives for Atari's networks; there are "
-        f"{SHORT_SEEDS} seeds, {ONE_GAME_SEEDS} where there is one game. Policies of the last row "
-        "have learned for "
-        f"{max(bits.env_steps.values()):,} env steps, {bits.seeds} in each of "
-        f"{len(bits.env_steps)} games."
+        f"{SHORT_SEEDS} seeds, {ONE_GAME_SEEDS} where there is one game, or {AGREEING_SEEDS} where "
+        "what happens in most of its runs is judged (Figure 7)."
     )
+    return [text + of_bits * (BITS in short), ""]
 
 
 def _row(name: str, result: Mapping[str, Any] | None, folder: Path) -> str:

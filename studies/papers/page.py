@@ -17,14 +17,22 @@ from studies.papers.plan import BUDGETS, FIGURES, at_budget
 from studies.papers.results import interval_text, ratio_text, reached_text
 
 PAGE = "README.md"
+NUMBER = (float, None)
 SHAPE = {
     **{"budget": str, "command": str},
-    "verdicts": [{"claim": str, "outcome": str, "what": str}],
+    "fingerprint": {"cpu": str, "cores": int},
+    "verdicts": [
+        {
+            **{"claim": str, "outcome": str, "what": str},
+            **{"estimate": NUMBER, "low": NUMBER, "high": NUMBER, "over": str, "runs": int},
+        }
+    ],
 }
 """what every result that a page shows says at least"""
+SHAPE_OF_BITS = {**SHAPE, "games": [dict], "tuned": str}
 SHAPE_OF_FIGURES = {
+    **{"figure": str, "title": str, "git_revision": (str, None)},
     **SHAPE,
-    **{"figure": str, "title": str, "git_revision": (str, None), "fingerprint": dict},
     "panels": [{"game": str, "baseline": str, "rules": [str], "machines": dict}],
 }
 TITLE = "# The papers' figures, run again"
@@ -77,7 +85,7 @@ def read_result(path: Path) -> dict[str, Any]:
     """
     found = read_record(path)
     try:
-        require_shape(found, SHAPE if "study" in found else SHAPE_OF_FIGURES, str(path))
+        require_shape(found, SHAPE_OF_BITS if "study" in found else SHAPE_OF_FIGURES, str(path))
     except UserError as error:
         raise UserError(
             f"{error}; remove it and run the study again (its runs are kept)"

@@ -6,7 +6,7 @@ from accerl.config import RunConfig
 from accerl.families import PIXELS
 from accerl.learner.config import LearnerConfig
 from accerl.runtime.publishing.charges import most_sharers
-from studies.papers.plan import FIGURES, ONE_GAME_SEEDS, SHORT_SEEDS, at_budget
+from studies.papers.plan import AGREEING_SEEDS, FIGURES, ONE_GAME_SEEDS, SHORT_SEEDS, at_budget
 
 EXAMPLE = "fig8"
 """whose first game stands for all"""
@@ -35,7 +35,7 @@ def settings_table() -> list[str]:
     ]
     fewest = min(panel.seeds for panel in FIGURES["fig12"].panels)
     seeds = f"{FIGURES[EXAMPLE].panels[0].seeds} (eight games of Figure 12: {fewest})"
-    few = f"{SHORT_SEEDS}, or {ONE_GAME_SEEDS} where there is one game"
+    few = f"{SHORT_SEEDS}; of one game alone {ONE_GAME_SEEDS}, or {AGREEING_SEEDS} (Figure 7)"
     annealed = f"{_annealing(big.learner)} (most other games: {_annealing(PIXELS.learner)})"
     columns = (
         [*_values(big), annealed, seeds],

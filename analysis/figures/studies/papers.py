@@ -92,15 +92,14 @@ def _points(
     result: Mapping[str, Any], game: str, machine: str, label: str, curve: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     before: int | None = None
-    acted: str | None = None
+    acting = curve["acting"] if result["shows_switches"] else [None] * len(curve["scores"])
     switches = False
     rows = []
     for index, score in enumerate(curve["scores"]):
         stage: int | None = curve["stages"][index]
-        acts = curve["acting"][index] if result["shows_switches"] else None
+        acts = acting[min(index + 1, len(acting) - 1)]  # from here on
         kl_max = curve["kl_max_nats"][index]  # of a network that has diverged no number
-        switches |= acted is not None and acts != acted
-        acted = acts
+        switches |= acts != acting[index]
         # What happens before there is a score is marked where the curve begins.
         is_drawn = score is not None
         begins = stage if is_drawn and result["shows_stages"] and stage != before else None
@@ -202,7 +201,10 @@ def _switches_caption(result: Mapping[str, Any], table: Sequence[Mapping[str, An
         return " Its rule was not run yet."
     if any(row["acts"] is not None for row in table):
         return " Triangles: where the rule changes its decision; until then it is as what it holds."
-    return " The rule never changes its decision here: its line is that of what it holds."
+    return (
+        " The rule never changes its decision here. Where its line is not that of what it holds, "
+        "other code or another processor made one of the two."
+    )
 
 
 def _kl(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> Picture:

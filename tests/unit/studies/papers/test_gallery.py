@@ -51,6 +51,7 @@ def test_what_was_run_at_size_is_shown_and_tiny_results_are_not(tmp_path: Path) 
 
     assert write_gallery([fig1(tmp_path / "short", "short")], out) == ["fig1"]
     assert "--budget short" in rows(out / "README.md")["Figure 1"]
+    assert "Policies of the last row" not in (out / "README.md").read_text()  # there are none yet
     assert write_gallery([fig1(tmp_path / "real", "default")], out) == ["fig1"]
     found = rows(out / "README.md")
     fits = "with INT8 fits this split, if collecting and learning overlap"
@@ -109,12 +110,26 @@ def test_a_folder_without_results_costs_a_line(
     assert not (tmp_path / "out").exists()
     assert command(["study", "page", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     for text, message in {
-        "{}": "is incomplete or damaged: it has no budget, .*; remove it and run the study again",
+        "{}": "is incomplete or damaged: it has no .*budget, .*; remove it and run the study again",
         "[]": "must hold a JSON object",
         '{"budget": "short", "command": "", "verdicts": 5}': "is .* has no figure",
+        '{"study": "bits", "budget": "short"}': "is .* no command, fingerprint, verdicts, games",
     }.items():
         (tmp_path / "fig8.json").write_text(text)
         with pytest.raises(UserError, match=rf"fig8\.json {message}"):
+            write_gallery([tmp_path], tmp_path / "out")
+    (tmp_path / "fig8.json").unlink()
+    whole = json.loads((fig1(tmp_path, "short") / "fig1.json").read_text())
+    for name, damaged, message in (
+        ("fingerprint", {}, "fingerprint is incomplete or damaged: it has no cpu, cores"),
+        (
+            "verdicts",
+            [{"claim": "", "outcome": "", "what": ""}],
+            r"verdicts\[0\] is .* no estimate",
+        ),
+    ):
+        (tmp_path / "fig1.json").write_text(json.dumps({**whole, name: damaged}))
+        with pytest.raises(UserError, match=message):
             write_gallery([tmp_path], tmp_path / "out")
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 

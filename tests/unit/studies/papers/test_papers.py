@@ -16,7 +16,7 @@ import pytest
 from accerl.errors import UserError
 from accerl.records import fingerprint
 from accerl.runtime.latency.profiles import load_profile
-from analysis.figures.studies.papers import paper_captions, paper_figures
+from analysis.figures.studies.papers import paper_figures
 from analysis.figures.theme import BASELINE_COLOUR
 from studies.cli.study import STUDIES
 from studies.jobs.executor import Outcome
@@ -189,20 +189,22 @@ def test_a_figure_is_drawn_and_explained(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("acting", "told"),
+    ("acting", "told", "marked"),
     [
-        (["original INT8"] * 20, "The rule never changes its decision here"),
-        (["original INT8"] * 10 + ["original bf16"] * 10, "Triangles: where the rule changes"),
+        (["original INT8"] * 20, "The rule never changes its decision here", []),
+        (["original INT8"] * 10 + ["original bf16"] * 10, "Triangles: where the rule changes", [9]),
     ],
 )
-def test_a_caption_says_whether_a_rule_has_switched(acting: list[str], told: str) -> None:
+def test_switches_are_told_and_marked(acting: list[str], told: str, marked: list[int]) -> None:
+    """At the end of the interval after which the rule has decided."""
     rule = PaperRun(label="rule", strategy={"name": "kl-threshold", "params": {}, "label": "rule"})
     ruled = replace(figure(), panels=(replace(PANEL, runs=(*PANEL.runs, rule)),))
     found = curves({"Original": [1.0], "INT8": [2.0], "rule": [2.0]})
     key = (PAPER, "rule", 0)
     found = {**found, key: replace(found[key], acting=acting)}
-    captions = paper_captions(figure_result(ruled, [found]))
-    assert told in captions["fig8-by-seconds"]
+    _, seconds, *_ = paper_figures(figure_result(ruled, [found]))
+    assert told in seconds.caption
+    assert [row["index"] for row in seconds.table if row["acts"]] == marked
 
 
 @pytest.mark.slow
