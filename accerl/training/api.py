@@ -14,7 +14,7 @@ from accerl.monitor.strategies import STRATEGIES, FixedStrategy, HandSetStrategy
 from accerl.monitor.strategy import Strategy
 from accerl.own_code import make_own
 from accerl.settings import configure, refuse_idle
-from accerl.spec import CompressionSpec
+from accerl.spec import CompressionSpec, is_import_path
 from accerl.training.run import RunResult, run_training
 from accerl.training.run_folder import as_measured, resumed
 
@@ -86,7 +86,7 @@ def train(
     else:
         refuse_idle(config, given, "setting")
     chosen = _strategy(strategy)
-    is_rule = isinstance(chosen, HandSetStrategy)
+    is_rule = isinstance(chosen, HandSetStrategy) and not is_import_path(str(strategy))
     name = None if is_rule or not isinstance(strategy, str | Path) else str(strategy)
     return run_training(config, chosen, strategy_name=name, out=out, resume=resume)
 

@@ -88,10 +88,16 @@ def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, 
         names.remove("strategy")  # a bundle is known by its digest, wherever it lies
     changed = [name for name in _FIXED if getattr(recorded, name) != getattr(config, name)]
     if names == ["machine"] and not changed:
+        is_timed = identity["machine"]["fingerprint"] is not None
+        why = (
+            "seconds of two machines are not mixed"
+            if is_timed
+            else "networks learn otherwise there"
+        )
         raise UserError(
             f"{out} was started on another machine, or with other cores or a GPU of it "
             f"({_in_words(data.get('machine'))}; here: {_in_words(identity['machine'])}), and "
-            "seconds of two machines are not mixed; resume it there, or choose another --out"
+            f"{why}; resume it there, or choose another --out"
         )
     if names or changed:
         theirs, ours = recorded.to_json(), config.to_json()

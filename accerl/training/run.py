@@ -250,10 +250,11 @@ def check_startable(
     if not hasattr(strategy, "decide"):
         raise UserError(f"{strategy!r} is no strategy; accerl.train takes specs and names too")
     check_needs(strategy, config.runtime.eval_episodes, indicators)
-    if not hasattr(strategy, "bind"):  # those leave out by themselves what cannot act
-        check_students(strategy, config)
     config.conditions.check(config.seconds)  # a run that is resumed may have become longer
-    bind(strategy, config.adapted(), known_times(config, times))
+    if hasattr(strategy, "bind"):  # it leaves out by itself what cannot act; others read no times
+        bind(strategy, config.adapted(), known_times(config, times))
+    else:
+        check_students(strategy, config)
 
 
 def _drive(episode: Episode, strategy: Strategy, score: Score) -> Iterator[IntervalReport]:
@@ -301,5 +302,9 @@ def _ended(path: Path, error: GameError) -> str:
     resume = "--resume goes on from the checkpoint"
     if not error.details:
         return resume
-    (path / TRACEBACK).write_text(error.details)
+    written = error.details.encode(errors="backslashreplace")  # a file's name may be no text
+    try:
+        (path / TRACEBACK).write_bytes(written)
+    except OSError as failed:  # a full disk, say, must not hide why the run ended
+        return f"its traceback cannot be written ({failed.strerror}); {resume}"
     return f"its traceback is in {path / TRACEBACK}; {resume}"

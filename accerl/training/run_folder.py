@@ -53,7 +53,7 @@ def read_config(path: Path) -> RunConfig:
 
 
 def resumed(config: RunConfig, path: Path, seconds: float | None) -> RunConfig:
-    """Return the configuration of a run that is to go on, as long as it was to be at first.
+    """Return the configuration of a run that is to go on, as long and from what it was at first.
 
     Args:
         config: what it would be without its folder.
@@ -62,8 +62,10 @@ def resumed(config: RunConfig, path: Path, seconds: float | None) -> RunConfig:
     """
     if not (path / CONFIG).is_file():
         return config  # who resumes it says what is wrong
+    recorded = read_config(path)
+    # What its learner began with is in its checkpoint.
+    config = replace(config, start=config.start or recorded.start)
     if seconds is None:
-        recorded = read_config(path)
         until = recorded.until_score if config.until_score is None else config.until_score
         config = replace(config, seconds=recorded.seconds, until_score=until)
     return config

@@ -100,7 +100,9 @@ class Train(RunOptions):
         )
         given = json.loads(self.strategy_params)
         chosen = with_dice(chosen, config.seed, given)
-        name = chosen.label if isinstance(chosen, HandSetStrategy) else self.strategy
+        is_own = is_import_path(self.strategy)  # though it may inherit the name of a rule
+        is_named = isinstance(chosen, HandSetStrategy)
+        name = self.strategy if is_own or not is_named else chosen.label
         if self.shield is not None:
             chosen = Shielded(chosen, self.shield)
             name = f"{name} + {chosen.shield_label}"
@@ -138,11 +140,13 @@ class Train(RunOptions):
         recorded = data["strategy_params"] or {}
         shield = data["shield"]["threshold_nats"] if shielded else None
         if "digest" in recorded:
-            return {
-                "strategy": name,
-                "bundle_mode": recorded.get("mode", "policy"),
-                "shield": shield,
-            }
+            mode = recorded.get("mode", "policy")
+            if self.bundle_mode not in ("policy", mode):
+                raise UserError(
+                    f"{out} was started with --bundle-mode {mode}; resume it without "
+                    f"--bundle-mode {self.bundle_mode}, or choose another --out"
+                )
+            return {"strategy": name, "bundle_mode": mode, "shield": shield}
         is_policy = "scorer" in recorded and name != AdvancedIndicator.name
         if is_policy or name in (ServedSchedule.__name__, AdvancedIndicator.__name__):
             raise UserError(

@@ -14,6 +14,7 @@ from tests.fixtures.controllers.made_bundles import make_bundle
 
 CATCH = ["train", "catch"]
 OWN = "tests.fixtures.own_strategies:Careful"
+OWN_RULE = "tests.fixtures.own_strategies:Stricter"
 
 
 @pytest.mark.parametrize(
@@ -66,6 +67,17 @@ def test_parameters_of_one_s_own_are_recorded_and_given_again(
     assert accerl(capsys, *CATCH, *own, *again, "--json").json["seconds"] >= 3.0
 
 
+def test_a_rule_of_one_s_own_is_not_taken_for_the_one_that_it_is_made_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    accerl(capsys, *CATCH, "--strategy", OWN_RULE, "--seconds", 1, "--out", out, "--json")
+    assert read_json(out / "config.json")["strategy"] == OWN_RULE
+    refused = accerl(capsys, *CATCH, "--seconds", 2, "--out", out, "--resume").complaint
+    assert f"was started with {OWN_RULE}" in refused
+    assert "which is your own: give --strategy" in refused
+
+
 def test_a_bundle_goes_on_in_the_mode_that_it_was_started_in(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,6 +90,11 @@ def test_a_bundle_goes_on_in_the_mode_that_it_was_started_in(
     accerl(capsys, *CATCH, "--seconds", 0.2, "--out", out, "--resume", "--json")
     after = read_json(out / "config.json")
     assert {**before, "seconds": 0.2, "hash": after["hash"]} == after
+    policy = tmp_path / "policy"
+    accerl(capsys, *CATCH, "--strategy", bundle, *quick, "--seconds", 0.1, "--out", policy)
+    other = ["--resume", "--bundle-mode", "schedule"]
+    refused = accerl(capsys, *CATCH, "--seconds", 0.2, "--out", policy, *other).complaint
+    assert "was started with --bundle-mode policy" in refused
 
 
 def test_the_seed_is_that_of_a_strategy_s_own_dice_too(

@@ -18,7 +18,7 @@ from accerl.presets import load_preset
 from accerl.records import read_json
 from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.stuck import PAUSED_SECONDS
-from accerl.training.run import make_run, run_training
+from accerl.training.run import _ended, make_run, run_training
 from accerl.training.run_folder import TRACEBACK, saved_run
 from tests.fixtures.own_games import NAME, own
 from tests.fixtures.runs.inner_runs import fast_profile
@@ -99,6 +99,14 @@ def test_a_run_that_cannot_begin_closes_its_environments() -> None:
         make_run(broken, fast_profile())
     assert held.made >= 4 * fast_profile().num_actors
     assert held.open == set()
+
+
+def test_a_traceback_that_is_no_text_is_written_all_the_same(tmp_path: Path) -> None:
+    error = GameError("environment 1 raised OSError", "no such file: \udcff\n")
+    assert "its traceback is in" in _ended(tmp_path, error)
+    assert (tmp_path / TRACEBACK).read_text() == "no such file: \\udcff\n"
+    error.details = "of a run whose folder is gone"
+    assert _ended(tmp_path / "gone", error).startswith("its traceback cannot be written (No such")
 
 
 def test_an_environment_that_cannot_be_closed_is_named_and_all_others_are_closed(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -196,6 +197,14 @@ def test_a_saved_policy_acts_the_same_in_any_onnx_runtime(
     np.testing.assert_allclose(logits, policy.logits(obs), atol=1e-5)
     np.testing.assert_array_equal(policy(obs), policy.logits(obs).argmax(-1))
     assert policy.spec == spec
+
+
+def test_a_run_that_began_with_another_s_learner_goes_on_without_being_told(
+    run: Path, tmp_path: Path
+) -> None:
+    quick: dict[str, Any] = {"out": tmp_path / "more", "runtime__interval_seconds": 0.05}
+    accerl.train("catch", start=run, seconds=0.05, **quick)
+    assert len(accerl.train("catch", resume=True, seconds=0.1, **quick).reports) == 2
 
 
 def test_actions_are_drawn_as_the_policy_says(run: Path) -> None:

@@ -45,6 +45,16 @@ def test_on_the_real_clock_it_is_the_times_that_are_given() -> None:
     assert known_machine("real") == load_profile(this_machine()).name
 
 
+def test_who_reads_no_times_needs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / f"{MEASURED}.json").write_text("{}")
+    monkeypatch.setenv("ACCERL_HOME", str(tmp_path))
+    config = tiny_catch(0, seconds=0.02, interval_seconds=0.01, clock="real")
+    run_training(config, FixedStrategy())
+    with pytest.raises(UserError, match=r"measured.json: .*; or delete it"):
+        run_training(config, Remembering())
+
+
 def test_on_the_virtual_clock_it_is_what_charges_the_clock() -> None:
     just_now = replace(fast_profile(), name="measured just now")
     assert known_machine("virtual", profile=fast_profile(), times=just_now) == fast_profile().name

@@ -76,7 +76,7 @@ def test_resuming_on_another_machine_is_refused(recorded: Path, tmp_path: Path) 
     moved = tmp_path / "moved"
     shutil.copytree(recorded, moved)
     write_json(moved / "config.json", data | {"machine": data["machine"] | {"precision": "bf16"}})
-    with pytest.raises(UserError, match=r"another machine.*precision bf16.*here:.*precision fp32"):
+    with pytest.raises(UserError, match=r"precision bf16.*here:.*precision fp32.*learn otherwise"):
         run(HIGH, moved, resume=True)
 
 
