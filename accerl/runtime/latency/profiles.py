@@ -45,7 +45,7 @@ def load_profile(name_or_path: str, folder: Path | None = None) -> LatencyProfil
         try:
             return _read(stored)
         except UserError as error:
-            raise UserError(f"{error} Delete it, and `accerl profile measure` again") from error
+            raise UserError(f"{error}; or delete it") from error
     if (family := name_or_path.rpartition("-")[0]) in FAMILIES:
         raise UserError(
             f"latency profile {name_or_path!r} does not exist; machines of a family are "
@@ -69,17 +69,31 @@ def _read(path: Path) -> LatencyProfile:
 
 
 def profile_folder() -> Path:
-    """Return where measured profiles are kept: $ACCERL_HOME or ~/.cache/accerl."""
+    """Return where measured profiles are kept: $ACCERL_HOME or ~/.cache/accerl.
+
+    Raises:
+        UserError: neither is known.
+    """
     import os
 
-    home = os.environ.get("ACCERL_HOME")
-    return (Path(home) if home else Path.home() / ".cache" / "accerl") / "profiles"
+    if home := os.environ.get("ACCERL_HOME"):
+        return Path(home) / "profiles"
+    try:
+        return Path.home() / ".cache" / "accerl" / "profiles"
+    except RuntimeError as error:
+        raise UserError(
+            "nobody knows your home folder; set ACCERL_HOME to a folder that measured profiles "
+            "are kept in"
+        ) from error
 
 
 def profile_names(folder: Path | None = None) -> list[str]:
     """Return the names that `load_profile` knows."""
     folder = folder or profile_folder()
-    stored = sorted(path.stem for path in folder.glob("*.json")) if folder.is_dir() else []
+    try:
+        stored = sorted(path.stem for path in folder.glob("*.json")) if folder.is_dir() else []
+    except PermissionError:  # somebody else's: none of them can be loaded
+        stored = []
     return [*SHIPPED, *(name for name in stored if name not in TAKEN)]
 
 
