@@ -31,6 +31,7 @@ from analysis.report.runs import score_tables
 from analysis.report.study import StudyReport
 from studies.cli.command import Command, check_writable
 from studies.progress import console, say
+from studies.study_folder import is_study as is_begun
 
 BESIDE_HTML = Path("<beside the HTML file>")
 """stands for `--wandb` without a folder"""
@@ -109,6 +110,12 @@ class Report(Command):
                 return self._page(self.runs[0], "a study of room", write_room_figures)
             if is_comparison(self.runs[0]):
                 return self._page(self.runs[0], "a comparison", write_comparison_figures)
+        for path in self.runs:
+            if path != lone_study and is_begun(path):
+                raise UserError(
+                    f"{path} holds a study, of which `accerl report` takes one contest, room or "
+                    "comparison that has finished; other studies write their page as they run"
+                )
         if lone_study is not None and self.scores:
             raise UserError(
                 f"{lone_study} is a contest, whose targets are fixed: --scores is for runs"

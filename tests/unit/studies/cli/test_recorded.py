@@ -17,6 +17,7 @@ from accerl.training.run_folder import held, read_config
 from accerl.training.summary import summarise
 from studies.cli import recorded
 from studies.cli.recorded import free_folder
+from studies.study_folder import make_folder
 from tests.fixtures.command_line import accerl
 from tests.fixtures.reports.reports import interval_report
 
@@ -108,3 +109,14 @@ def test_nothing_is_said_of_the_first_publication(
     told = said(tmp_path, monkeypatch, capsys, soon, {"spec_seconds": {}})
     assert "decided for" not in told
     assert "compressor:" not in told
+
+
+def test_a_report_of_a_study_that_writes_its_own_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_folder(tmp_path / "bits")
+    refused = accerl(capsys, "report", tmp_path / "bits", "--out", tmp_path / "page").complaint
+    assert (
+        "holds a study, of which `accerl report` takes one contest, room or comparison" in refused
+    )
+    assert not (tmp_path / "page").exists()
