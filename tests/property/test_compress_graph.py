@@ -162,6 +162,7 @@ def test_engines_act_as_the_network_does(plan: Plan, graph: str, low: bool) -> N
     assert (artifact.kind, artifact.spec.graph) == ("script", graph)
     wanted = factorise(prune(net, 0.5), 0.5)
     logits, values = make_engine(artifact).infer(obs)
+    assert isinstance(wanted, GraphPolicy)
     sizes = summed(wanted, obs)
     for found, expected, terms in zip((logits, values), outputs(wanted, obs), sizes, strict=True):
         size = float(expected.abs().max())

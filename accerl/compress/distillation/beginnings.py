@@ -53,7 +53,7 @@ class BeginMethod:
     """of students: random weights, or the learner's most important units, fitted to recorded
     states"""
     states: int = 1024
-    """newest recorded states that are fitted to"""
+    """recorded states that are fitted to, at most: every fourth of the newest, none held out"""
     renew_every: int = 0
     """distillation updates of a network between two looks at whether a new copy of the learner
     would be closer to it, more after copies that were not; 0: never"""

@@ -216,6 +216,11 @@ def _row(
         return [run["env_steps_per_second"] for run in runs]
 
     measured, predicted = float(np.median(speeds(mine))), float(np.median(speeds(theirs)))
+    if not measured:
+        raise UserError(
+            f"bench clock: {case.game} with {case.label} made no env step after its warm-up; give "
+            "more --seconds"
+        )
     row: dict[str, Any] = {
         "game": case.game,
         "label": case.label,
