@@ -25,8 +25,9 @@ def available_bytes() -> int:
     group = Path("/sys/fs/cgroup")
     with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
         limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
-        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        used -= int(stat.get("inactive_file", 0))  # cached files, which give way
+        with suppress(OSError, ValueError):
+            stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            used -= int(stat.get("inactive_file", 0))  # cached files, which give way
         found = min(found, max(0, limit - used))
     return found
 

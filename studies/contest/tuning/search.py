@@ -90,7 +90,7 @@ def tune(
     is shuffled once. Wilcoxon's signed-rank test against the best so far, paired by instance, gives
     up those that are worse with p < 0.1, which leaves runs to more trials; a grid is not pruned.
     Only what was run on every instance can win. What was pruned tells the sampler its mean so far.
-    Optuna is told of differences from the first trial's scores: instances differ more than sets do.
+    Optuna gets differences from the first trial's scores: instances differ more than sets do.
 
     Args:
         space: what to tune.
