@@ -109,10 +109,19 @@ class Measure(Command):
                 f"{path.name} no longer holds the earlier times of {names} ({len(lost)} in all); "
                 "another --name keeps both"
             )
+        if config is not None:
+            _note_left_out(options["specs"], times_of_game(profile, config))
         save_profile(profile, path)
         tables.print_profile(profile, console)
         say(f"wrote {path}; use it with --profile {self.name if self.out is None else path}")
         return profile.to_json()
+
+
+def _note_left_out(asked: Sequence[CompressionSpec], times: LatencyProfile) -> None:
+    """Say which of the specs that were asked for the network cannot be compressed to."""
+    timed = {row.spec for row in times.specs}
+    if missing := [spec.label for spec in asked if spec not in timed]:
+        say(f"{times.network} cannot be compressed to {', '.join(missing)}: left out")
 
 
 def _read_specs(texts: Sequence[str], network: str) -> list[CompressionSpec]:

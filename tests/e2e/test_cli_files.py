@@ -55,6 +55,17 @@ def test_a_profile_says_which_times_it_loses(
     assert "no longer holds the earlier times of catch: original bf16 (1 in all)" in again.out
 
 
+def test_a_profile_says_what_a_network_cannot_be_compressed_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ("--game", "catch", "--network", "tests.fixtures.own_networks:bounded")
+    asked = ("--specs", '{"bits": 8}', '{"sparsity": 0.5}', "--repeats", 1, "--out", tmp_path)
+    measured = accerl(capsys, "profile", "measure", *own, *asked)
+    assert "cannot be compressed to original pruned 50% fp32: left out" in " ".join(
+        measured.out.split()
+    )
+
+
 @pytest.mark.parametrize("lacking", ["notes", "jobs"])
 def test_a_pack_without_a_part(
     lacking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

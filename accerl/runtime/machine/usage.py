@@ -78,7 +78,7 @@ def cpu_seconds(pid: int) -> float | None:
         return time.process_time()
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     user, system = stat.rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
@@ -87,7 +87,7 @@ def cpu_seconds(pid: int) -> float | None:
 def _lines(path: str | Path) -> dict[str, str]:
     try:
         text = Path(path).read_text(errors="replace")  # a process may have any name
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # ended, or another user's
         return {}
     return {name: value for name, _, value in (line.partition(":") for line in text.splitlines())}
 

@@ -245,6 +245,7 @@ class PublicationOrders:
             "waiting": [spec.to_json() for spec in self._waiting],
             "asked_at": [[spec.to_json(), seconds] for spec, seconds in self._asked_at.items()],
             "rejected": sorted(spec.label for spec in self._rejected),
+            "events": [[spec.to_json(), cause] for spec, cause in self._events],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -264,3 +265,4 @@ class PublicationOrders:
         self._waiting = tuple(map(CompressionSpec.from_json, state["waiting"]))
         self._asked_at = {CompressionSpec.from_json(s): seconds for s, seconds in state["asked_at"]}
         self._rejected = set(map(CompressionSpec.from_label, state["rejected"]))
+        self._events = [(CompressionSpec.from_json(s), cause) for s, cause in state["events"]]

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +56,23 @@ def test_a_process_may_have_any_name() -> None:
         assert child.pid in descendants(os.getpid())
         assert cpu_seconds(child.pid) is not None
         assert memory(child.pid) is not None
+    finally:
+        child.end()
+
+
+def test_what_may_not_be_read_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    child, read = Busy(0.0), Path.read_text
+
+    def hidden(path: Path, **options: Any) -> str:  # as a system with hidepid=1 does
+        if path.parts[:3] == ("/", "proc", "1"):
+            raise PermissionError(13, "Operation not permitted")
+        return read(path, **options)
+
+    monkeypatch.setattr(Path, "read_text", hidden)
+    try:
+        assert child.pid in descendants(os.getpid())
+        assert memory(1) is None
+        assert cpu_seconds(1) is None
     finally:
         child.end()
 

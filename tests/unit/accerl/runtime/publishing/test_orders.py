@@ -343,12 +343,27 @@ def test_saved_orders_go_on_bit_by_bit(policy: PolicyNet) -> None:
             item.distill(policy)
 
 
+def test_saved_orders_still_report_what_was_rejected(policy: PolicyNet) -> None:
+    publisher, other = Publisher(), Publisher()
+    publisher.request(Decision.of(INT8))
+    delivery = publisher.publish(policy, 1).delivery
+    rejected = dict.fromkeys((NET3, NET3_INT8), "it is broken")
+    recorder = IntervalRecorder(3)
+    publisher.book(replace(delivery, rejected=rejected), recorder)
+    state = json.loads(json.dumps(publisher.state_dict()))
+    other.load_state_dict(state)
+    assert other.state_dict() == state
+    assert set(other.in_use) == set(publisher.in_use)
+    assert [event.cause for event in other.take_events(1.0)] == ["it is broken"] * 2
+    other.book(replace(delivery, rejected=rejected), recorder)
+    assert other.take_events(2.0) == ()  # once is enough to know
+
+
 def test_a_delivery_survives_its_json(policy: PolicyNet) -> None:
     publisher = Publisher()
     publisher.request(Decision(((INT8, 0.5), (NET3_INT8, 0.5))))
     delivery = publisher.publish(policy, 0).delivery
     assert set(delivery.split.compression_nats) == {INT8, NET3_INT8}
-    # Labels round: what is keyed by specs stays apart.
     near = {CompressionSpec(sparsity=0.12): "far", CompressionSpec(sparsity=0.124): "off"}
     delivery = replace(delivery, rejected=near)
     assert Delivery.from_json(json.loads(json.dumps(delivery.to_json()))) == delivery
