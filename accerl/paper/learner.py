@@ -33,6 +33,7 @@ from accerl.runtime.parts import Parts
 from accerl.runtime.run import IntervalReport
 from accerl.spec import NETWORKS
 from accerl.training.run import RunResult, check_startable, run_training
+from accerl.training.run_folder import as_measured
 
 EVAL_EPISODES = 16
 """per measurement of J, where a monitor needs it and the preset has none"""
@@ -91,6 +92,8 @@ class Learner:
         preset = load_preset(memory.env)
         if config is None:  # the paper's actors act with what they are asked for, at once
             config = replace(preset, compression=replace(preset.compression, admit_kl_nats=0.0))
+            if resume and out is not None:
+                config = as_measured(config, Path(out))
         if config.game != preset.game:
             raise UserError(
                 f"Learner: the actors play {preset.game} and the configuration is for {config.game}"
