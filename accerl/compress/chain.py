@@ -160,8 +160,7 @@ class CompressorChain:
 
         Args:
             policy: the learner's policy: a PolicyNet, or any module that returns logits and
-                values. One that is no chain of layers (see `accerl.networks.adopt`) can be
-                exported to torch only, or serve as the teacher.
+                values.
             observations: recorded states [N, *shape].
             version: learner updates of `policy`.
 
@@ -176,7 +175,7 @@ class CompressorChain:
             raise UserError(
                 f"chain: observations must be uint8 or float32, not {observations.dtype}"
             )
-        kind = ObservationSpec(observations.shape[1:], str(observations.dtype))
+        kind = ObservationSpec.of_states(observations)
         if not isinstance(source, PolicyNet | GraphPolicy):
             source = own_copy(source)  # a graph is read in evaluation mode, with hooks
         source = as_policy(source, kind)

@@ -199,6 +199,10 @@ class Compressor:
             self._refused[spec] = str(error)
             raise
 
+    def refuses(self, spec: CompressionSpec) -> bool:
+        """Whether it was found that the network cannot be compressed so, whatever its weights."""
+        return spec in self._refused
+
     def _build(self, spec: CompressionSpec, policy: Policy, version: int) -> Artifact:
         self._require_states()
         self._pool.let_go(version)

@@ -143,8 +143,13 @@ class Factoriser:
         """Replace the large layers of `net` but its heads, and return it."""
         seen = input_sizes(net)
         first = next(iter(seen), "")  # of the convolutions, in the order in which they run
+        names: dict[nn.Module, list[str]] = {}  # a layer may have several
+        for name, layer in net.named_modules(remove_duplicate=False):
+            names.setdefault(layer, []).append(name)
         for name, layer in hidden_layers(net).items():
             thin: list[nn.Module] = [layer]
+            if layer._forward_hooks or layer._forward_pre_hooks:
+                continue  # the factors would be without them
             # Behind what puts out the actions' numbers there may be more, as in dueling heads.
             if isinstance(layer, nn.Linear) and layer.out_features <= net.num_actions:
                 continue
@@ -154,7 +159,9 @@ class Factoriser:
             elif self.method.convolutions and name in seen and name != first and _is_plain(layer):
                 thin = _thin_convolution(name, layer, self.rank, self.method.energy, seen[name])
             if len(thin) > 1:
-                net.set_submodule(name, nn.Sequential(*thin))
+                factors = nn.Sequential(*thin)
+                for each in names[layer]:
+                    net.set_submodule(each, factors)
         net.scripts = self._scripts.setdefault(str(describe(net)["sizes"]), Scripts())
         try:
             with torch.no_grad():

@@ -132,7 +132,9 @@ def compress_policy(
             "compress: prune_criterion 'taylor' needs the gradients of a learner, which a module "
             "that is given here does not bring along; choose another"
         )
-    kind = ObservationSpec(observations.shape[1:], str(observations.dtype))
+    if not np.isfinite(observations).all():
+        raise UserError("compress: observations hold NaN or infinite values; leave such states out")
+    kind = ObservationSpec.of_states(observations)
     given = ActorCritic(module) if is_sb3_policy(module) else module
     policy = as_policy(own_copy(given).cpu().eval(), kind)
     require_states_of(policy, kind)

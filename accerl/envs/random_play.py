@@ -9,6 +9,7 @@ import numpy as np
 
 from accerl.envs import Envs, Step, make_envs
 from accerl.envs.config import AS_IT_IS, EnvConfig
+from accerl.networks.observation import centre_and_unit
 
 NUM_ENVS, STEPS, SEED = 4, 300, 0
 
@@ -27,8 +28,7 @@ def measure_pixels(game: str, env: EnvConfig = AS_IT_IS) -> tuple[int, float]:
                 channels = envs.observation.shape[0] // envs.observation.frames
                 newest = step.obs[:, -channels:] if envs.observation.is_pixels else step.obs
                 frames.append(newest.copy())
-    pixels = np.concatenate(frames)
-    return int(np.median(pixels)), float(pixels.std()) or 255.0
+    return centre_and_unit(np.concatenate(frames))
 
 
 def reaches(game: str, env: EnvConfig, value: float) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-FEATURES_VERSION = 4
+FEATURES_VERSION = 5
 LIMIT = 3.0
 """every entry of the vector is clipped to [-LIMIT, LIMIT]"""
 
@@ -56,7 +56,10 @@ FEATURES = (
     Feature("return_trend", "return_trend"),
     Feature("time_fraction", "time_fraction"),
     Feature(
-        "log_speed", "speed_ratio", lambda x: math.log2(x) / 2.0 if x > 0.0 else 0.0, "log2(x) / 2"
+        "log_speed",
+        "speed_ratio",
+        lambda x: math.log2(x) / 2.0 if x > 0.0 else -LIMIT,
+        "log2(x) / 2",
     ),
     Feature("learner_idle", "learner_idle"),
     Feature("queue_fill", "queue_fill"),

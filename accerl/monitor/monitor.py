@@ -138,7 +138,8 @@ class Monitor:
             with own_errors("indicator", indicator):
                 values = indicator.update(report, raw)
             _check(values, indicator)
-            raw |= values
+            # As records hold them: True, say, is a number here, and none there.
+            raw |= {name: float(value) for name, value in values.items()}
         return Features.of(raw)
 
 

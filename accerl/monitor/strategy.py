@@ -34,7 +34,8 @@ class Strategy(Protocol):
     goes into the summary;
     `bind(config, times)` tells it, before `reset`, what is known of the run beforehand;
     `overruled(decision)`, that something else acts than it decided; `rejected(spec)`, that a spec
-    cannot be built in this run, so that something else acts for it; and `explanation`, why it
+    cannot be built in this run, so that something else acts for it (not that one failed which is
+    tried again with other weights); and `explanation`, why it
     decided so as a dict of numbers by name for each label, goes into the interval's record.
     One that draws random numbers draws them in `reset` by its int attribute `seed`, which commands
     set to the run's, unless its parameters give one.
@@ -172,7 +173,7 @@ def _numbers(row: object) -> dict[str, float]:
     found: Any = plain(dict(row)) if isinstance(row, Mapping) else None
     if found is None or not all(isinstance(value, int | float) for value in found.values()):
         raise TypeError(f"{_EXPLAINED}, got {row!r}")
-    return found
+    return {name: float(value) for name, value in found.items()}  # as records hold them
 
 
 def bind_rule(strategy: Strategy, config: RunConfig, times: LatencyProfile | None) -> None:
@@ -251,9 +252,12 @@ def _tell(strategy: Strategy, hook: str, what: Decision | CompressionSpec) -> No
 
 
 def tell_rejected(strategy: Strategy, events: Iterable[Mapping[str, Any]]) -> None:
-    """Tell a strategy, if it asks, of the specs that a report's events say cannot be built."""
+    """Tell a strategy, if it asks, of the specs that a report's events say cannot be built.
+
+    Of what failed with some weights, and is tried again with others, it hears nothing.
+    """
     for event in events:
-        if event.get("label") is not None:
+        if event.get("label") is not None and not event.get("is_retried", False):
             reject(strategy, CompressionSpec.from_label(event["label"]))
 
 

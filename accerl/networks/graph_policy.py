@@ -8,6 +8,7 @@ the learner and the actors, stay as they are; its scale and shift learn like oth
 from __future__ import annotations
 
 import copy
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -122,6 +123,11 @@ class Scripts(dict[str, Any]):
     torch never frees what it has traced, and weights can be exchanged: copies of a network share
     it. Who changes a network's layers gives it an empty one.
     """
+
+    structure: Hashable = None
+    """what identified all that the network computes with besides its weights"""
+    traced: int = 0
+    """how often"""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Scripts:
         return self

@@ -30,6 +30,14 @@ class ObservationSpec:
     frames: int = field(default=1, compare=False)
     """of which each is a stack, oldest first; 1: its channels are what they are"""
 
+    @staticmethod
+    def of_states(states: np.ndarray) -> ObservationSpec:
+        """Return what recorded states [N, *shape] are, with a centre and unit of their own."""
+        shape, dtype = states.shape[1:], str(states.dtype)
+        if dtype != "uint8":
+            return ObservationSpec(shape, dtype)
+        return ObservationSpec(shape, dtype, *centre_and_unit(states[:: 1 + len(states) // 256]))
+
     @property
     def size_bytes(self) -> int:
         """What one observation takes in memory."""
@@ -39,3 +47,8 @@ class ObservationSpec:
     def is_pixels(self) -> bool:
         """Whether observations are images [C, H, W] large enough for the paper's convolutions."""
         return len(self.shape) == 3 and min(self.shape[1:]) >= SMALLEST_PIXELS
+
+
+def centre_and_unit(pixels: np.ndarray) -> tuple[int, float]:
+    """Return the median of pixels, which is background, and their standard deviation."""
+    return int(np.median(pixels)), float(pixels.std()) or 255.0

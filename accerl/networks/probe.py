@@ -24,6 +24,11 @@ PROBED_STATES = 8
 """drawn at random, on which networks that should act alike are compared"""
 TOLERANCE = 1e-3
 """of the largest output: what differs less is rounding, as of batch norms that were folded"""
+SMALLEST = 1e-6
+"""difference that counts at all"""
+FLOOR_NATS = 20.0
+"""below the best logit of a state: nothing deeper counts. A network may put out -1e9 for actions
+that are illegal, beside which all other differences would be rounding"""
 
 
 @torch.no_grad()
@@ -71,12 +76,17 @@ def require_repeatable(policy: Policy, observations: np.ndarray | None = None) -
             "clone them first"
         )
     again = _act(net, states)
-    _act(net, states[:1])
+    alone = _act(net, states[:1])
     if not (alike(first, again) and alike(first, _act(net, states))):
         raise UserError(
             f"{name} acts otherwise when it is called again: it remembers states, or throws dice "
             "that torch's seed does not set. Recurrent policies cannot be learned; show it some "
             "frames at once instead (--set env.frame_stack=4)"
+        )
+    if not alike([output[:1] for output in first], alone):
+        raise UserError(
+            f"{name} acts otherwise on a state when others are in its batch: it takes a mean over "
+            "the batch, say, and learner and actors have batches of other sizes; keep states apart"
         )
     if not alike(first, _act(net, states, seed=1)):
         raise UserError(
@@ -104,17 +114,27 @@ def require_gradients(policy: Policy) -> None:
         )
 
 
-def states_for(policy: Policy) -> Tensor:
-    """Return states on which a network on the CPU gives numbers: noise, or zeros.
+def states_for(policy: Policy, recorded: np.ndarray | None = None) -> Tensor:
+    """Return states on which a network gives numbers: noise, or recorded ones, or zeros.
 
     No game shows noise, so a network may fail at it; with zeros it was tried when it was made.
+
+    Args:
+        policy: the network.
+        recorded: states [N, *shape] of its game; None: there are none.
     """
-    states = random_states(policy.observation, PROBED_STATES)
-    try:
-        outputs = outputs_of(policy, states)
-    except ForwardError:
-        return torch.zeros_like(states)
-    return states if all(each.isfinite().all() for each in outputs) else torch.zeros_like(states)
+    choices = [random_states(policy.observation, PROBED_STATES)]
+    if recorded is not None:
+        choices.append(torch.tensor(recorded[:PROBED_STATES]))
+    for states in choices:
+        try:
+            outputs = outputs_of(policy, states)
+        except ForwardError:
+            continue
+        # The logits of actions that are illegal may be -inf.
+        if not any(bool((each.isnan() | each.isposinf()).any()) for each in outputs):
+            return states
+    return torch.zeros_like(choices[0])
 
 
 def outputs_of(policy: Policy, states: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,15 +143,23 @@ def outputs_of(policy: Policy, states: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def alike(mine: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
-    """Whether outputs are equal but for rounding: weights are sent in float32."""
+    """Whether logits and values are equal but for rounding: weights are sent in float32."""
     return all(
-        torch.allclose(own, other, atol=TOLERANCE * _largest(own), equal_nan=True)
-        for own, other in zip(mine, theirs, strict=True)
+        torch.allclose(own, other, atol=max(TOLERANCE * largest, SMALLEST), equal_nan=True)
+        for (own, largest), (other, _) in zip(_that_count(mine), _that_count(theirs), strict=True)
     )
 
 
-def _largest(output: Tensor) -> float:
-    return float(output.nan_to_num(0.0, 0.0, 0.0).abs().max())
+def _that_count(outputs: Sequence[Tensor]) -> list[tuple[Tensor, float]]:
+    """Return logits above the floor, and values; and how large each of them get."""
+    logits, values = outputs
+    best = logits.masked_fill(logits.isnan(), -torch.inf).amax(1, keepdim=True)
+    floor = best - FLOOR_NATS
+    numbers = (logits.masked_fill(logits <= floor, 0.0), values)
+    return [
+        (output, float(given.nan_to_num(0.0, 0.0, 0.0).abs().max()))
+        for output, given in zip((logits.maximum(floor), values), numbers, strict=True)
+    ]
 
 
 @torch.no_grad()

@@ -20,6 +20,8 @@ class RunEvent(JsonFields):
     seconds: float
     """clock of the run"""
     label: str | None = None
-    """of the spec that cannot be built in this run"""
+    """of the spec that cannot be built"""
+    is_retried: bool = False
+    """whether it is built again of other weights: it may act yet"""
     cause: str
     action: str

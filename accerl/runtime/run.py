@@ -89,7 +89,7 @@ class IntervalReport(JsonFields):
     """learner losses and diagnostics, means over the interval"""
     events: tuple[Mapping[str, Any], ...] = ()
     """processes that died or hung, and specs that cannot be built: role, index, exit_code, seconds
-    (run clock), label (of the spec), cause, action"""
+    (run clock), label (of the spec), cause, action, is_retried (whether it is built again)"""
     conditions: tuple[Mapping[str, Any], ...] = ()
     """what was under way on the machine in this interval, each with its `words`; monitors, and so
     strategies, do not get it"""

@@ -54,12 +54,19 @@ class FidelityBelief:
         specs: that may act.
         prior: means and spreads over games.
         drift_share: of the run's intervals, see `controller.indicator.prior.drift_share`.
+        notices_changes: whether a lag that is far from what was expected counts as a change.
     """
 
     def __init__(
-        self, specs: Sequence[CompressionSpec], prior: Prior, drift_share: float = 1.0
+        self,
+        specs: Sequence[CompressionSpec],
+        prior: Prior,
+        drift_share: float = 1.0,
+        *,
+        notices_changes: bool = True,
     ) -> None:
         self.prior = prior
+        self._notices_changes = notices_changes
         self._drift_share = drift_share
         self.measured: set[CompressionSpec] = set()
         """specs whose KL was measured in this run"""
@@ -134,12 +141,10 @@ class FidelityBelief:
         value -= _log_scale(self._decided)
         self._log_kl.observe(self._places[spec], value, self.prior.kl_noise)
 
-    def observe_acting(
+    def observe_lag(
         self, spec: CompressionSpec, raw: Mapping[str, float], policy_lag: float
     ) -> None:
-        """Learn from an interval in which a spec acted: lag, divergence, and effective samples.
-
-        Where KL was not measured, it is what was known before, and nothing is learned again.
+        """Learn from the lag of an interval in which a spec acted.
 
         Args:
             spec: that acted.
@@ -148,8 +153,21 @@ class FidelityBelief:
         """
         if policy_lag >= 0.0 and raw["policy_lag"] >= 0.0:
             seen = math.log((1.0 + raw["policy_lag"]) / (1.0 + policy_lag))
-            place = self._lag_places[spec]
-            self._log_lag.observe(place, seen, self.prior.lag_noise, least=LAG_CHANGE)
+            least = LAG_CHANGE if self._notices_changes else math.inf
+            self._log_lag.observe(self._lag_places[spec], seen, self.prior.lag_noise, least=least)
+
+    def observe_acting(
+        self, spec: CompressionSpec, raw: Mapping[str, float], policy_lag: float
+    ) -> None:
+        """Learn from an interval in which a spec acted: divergence, and effective samples.
+
+        Where KL was not measured, it is what was known before, and nothing is learned again.
+
+        Args:
+            spec: that acted.
+            raw: the indicators.
+            policy_lag: updates that were predicted of it; NaN: none were.
+        """
         total, share = raw["kl_mean_nats"], raw["ess_fraction"]
         if raw.get("kl_is_new") == 0.0 or total < 0.0:
             return

@@ -148,7 +148,12 @@ class AdvancedIndicator:
             notices_changes=self.settings.uses_changes,
             uses_kl=self.settings.uses_kl,
         )
-        self._fidelity = FidelityBelief(self.specs, self.prior, drift_share(self._config))
+        self._fidelity = FidelityBelief(
+            self.specs,
+            self.prior,
+            drift_share(self._config),
+            notices_changes=self.settings.uses_changes,
+        )
         self._acting: Decision | None = None
         """what was decided last"""
         self._served = True
@@ -247,6 +252,8 @@ class AdvancedIndicator:
         elif used:
             speed.skip(raw)
         learns_kl = alone and self.settings.uses_kl  # a mix's is of all its specs together
+        if throughout:
+            self._fidelity.observe_lag(spec, raw, speed[spec].policy_lag)
         if learns_kl and self._served:
             if raw["compression_kl_is_new"] > 0.0:  # it keeps its value where nothing was sampled
                 self._fidelity.observe_kl(spec, raw["compression_kl_nats"], acted=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -220,7 +221,7 @@ class StudentPool:
         generator = trainer.generator
         fresh = self._begin(key, policy, states, generator)
         now, then = self._beginnings.kl_nats(policy, [trainer.net, fresh], states)
-        if then < (1.0 - method.renew_margin) * now:
+        if then < (1.0 - method.renew_margin) * now or not math.isfinite(now):
             self._trainers[key] = self._trainer(fresh, generator)
             self._trainers[key].continue_from(trainer, version)
         else:

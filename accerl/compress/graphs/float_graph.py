@@ -235,6 +235,8 @@ class FloatLowering:
         source = op.args["input"]
         before = self.traced.shapes[source.name][1:]
         factors = [after / size for after, size in zip(op.shape[1:], before, strict=True)]
+        if not all(factor.is_integer() for factor in factors):
+            return self._nearest_by_torch(op, before)
         scales = self.graph.fixed(f"{op.name}.scales", np.array([1.0, 1.0, *factors], np.float32))
         return self.graph.add(
             "Resize",
@@ -244,3 +246,14 @@ class FloatLowering:
             coordinate_transformation_mode="asymmetric",
             nearest_mode="floor",
         )
+
+    def _nearest_by_torch(self, op: Op, before: tuple[int, ...]) -> str:
+        """Write which rows and columns torch takes: ONNX rounds other ratios otherwise."""
+        places = torch.arange(before[0] * before[1], dtype=torch.float32).view(1, 1, *before)
+        sizes = op.args["output_size"], op.args["scale_factors"]
+        taken = torch.ops.aten.upsample_nearest2d.vec(places, *sizes)[0, 0].long().numpy()
+        current = self.tensor(op.args["input"])
+        rows = self.graph.fixed(f"{op.name}.rows", taken[:, 0] // before[1])
+        current = self.graph.add("Gather", [current, rows], f"{op.name}.of_rows", axis=2)
+        columns = self.graph.fixed(f"{op.name}.columns", taken[0] % before[1])
+        return self.graph.add("Gather", [current, columns], op.name, axis=3)

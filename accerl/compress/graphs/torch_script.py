@@ -16,12 +16,17 @@ import numpy as np
 import torch
 from torch import nn
 
+from accerl.compress.graphs.structure import structure
 from accerl.compress.layers import refuse_diverged
 from accerl.compress.quantization.cpu import computes_bfloat16
 from accerl.errors import CannotCompressError, UserError, first_line
 from accerl.networks.graph_policy import GraphPolicy, blank_states, hidden_layers
+from accerl.networks.probe import alike, outputs_of, states_for
 
 _NUMBERED = re.compile(rb"___torch_mangle_(\d+)")
+_OF_NUMBERS = re.compile(r"Converting a tensor to a Python (float|number)")
+MOST_TRACED = 8
+"""times for one network: torch never frees what it has traced"""
 _NOT_NEEDED = re.compile(r"traced_inputs|debug_pkl$|serialization_id$")
 
 
@@ -49,11 +54,8 @@ def pack_script(net: GraphPolicy, *, bits: int = 32, head_shift: np.ndarray | No
     if head_shift is not None:
         _shift_heads(net, weights, torch.from_numpy(head_shift).float())
     try:
-        low = bits == 16 and computes_bfloat16()
-        kind = "bfloat16" if low else "float32"
-        if kind not in net.scripts:
-            net.scripts[kind] = _trace(net, low=low)
-        script = net.scripts[kind]
+        kind = "bfloat16" if bits == 16 and computes_bfloat16() else "float32"
+        script = _script(net, kind)
         script.load_state_dict(weights)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # as in `_trace`
@@ -76,19 +78,54 @@ def _shift_heads(net: GraphPolicy, weights: dict[str, torch.Tensor], shift: torc
             weights[f"{name}.bias"] = weights[f"{name}.bias"] + part
 
 
+def _script(net: GraphPolicy, kind: str) -> Any:
+    """Return what a network was traced to in "float32" or "bfloat16": anew if it does otherwise.
+
+    Raises:
+        ValueError: it does otherwise all the time, or cannot be traced.
+    """
+    scripts, now = net.scripts, structure(net.module)
+    if scripts.structure != now:
+        known = scripts.get("float32")
+        if known is None or not _acts_like(known, net):
+            if scripts.traced == MOST_TRACED:
+                raise ValueError("its attributes change what it computes; keep them in buffers")
+            scripts.clear()
+            scripts["float32"] = _trace(net, low=False)
+            scripts.traced += 1
+        scripts.structure = now
+    if kind not in scripts:
+        scripts[kind] = _trace(net, low=True)
+    return scripts[kind]
+
+
+@torch.no_grad()
+def _acts_like(script: Any, net: GraphPolicy) -> bool:
+    """Whether a script, with the weights of `net`, puts out what `net` does."""
+    script.load_state_dict(net.state_dict() | dict(net.named_buffers()))
+    states = states_for(net)
+    return alike(script(states), outputs_of(net, states))
+
+
 def _trace(net: GraphPolicy, *, low: bool) -> Any:
     copied = copy.deepcopy(net).cpu()
     if low:
         for layer in hidden_layers(copied).values():
             if layer.weight.dtype == torch.float32:  # autocast leaves float64 as it is
                 layer.to(torch.bfloat16)
-    with torch.no_grad(), warnings.catch_warnings():
+    with torch.no_grad(), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         # torch announces torch.export as the successor, which needs seconds for each export.
         warnings.simplefilter("ignore", DeprecationWarning)
         with torch.autocast("cpu", torch.bfloat16, enabled=low, cache_enabled=False):
             states = blank_states(net.observation, 2)
             torch.jit.trace(copied, states, check_trace=False)  # takes the names without numbers
-            return torch.jit.trace(copied, states, check_trace=False)
+            script = torch.jit.trace(copied, states, check_trace=False)
+    for each in said:
+        if _OF_NUMBERS.search(str(each.message)):
+            raise ValueError("it reads numbers from tensors, as .item() does; compute with tensors")
+        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    return script
 
 
 def _numbered_afresh(archive: bytes) -> bytes:

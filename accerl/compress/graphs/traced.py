@@ -60,6 +60,7 @@ class Traced:
         except NotExportedError as error:
             raise self.refusal("torch.export cannot read its forward", str(error)) from error
         self._nodes = list(program.graph.nodes)
+        self._returned = program.graph_signature.user_outputs  # not buffers that it changes
         self._sources: dict[str, tuple[InputKind, str]] = {}
         self._constants: dict[str, Any] = dict(program.constants)
         self._same: dict[str, str] = {}  # what only passes on what another node puts out
@@ -73,8 +74,7 @@ class Traced:
                 self.obs = str(getattr(spec.arg, "name", ""))
             else:
                 self._sources[str(getattr(spec.arg, "name", ""))] = (spec.kind, str(spec.target))
-        placed = next(node for node in self._nodes if node.name == self.obs)
-        self._batch = str(placed.meta["val"].shape[0])
+        self._batch = str(next(n for n in self._nodes if n.name == self.obs).meta["val"].shape[0])
         self._computed = self._of_weights_alone()
         self.ops = self._fold_norms(list(self._read()))
         """in the order in which they run"""
@@ -143,7 +143,10 @@ class Traced:
         if sums and not torch.isfinite(torch.stack(list(sums.values()))).all():
             for target, one in sums.items():
                 refuse_diverged(target, one)
-        found = {name: _in_float32(each) for name, each in self._compute(given).items()}
+        found = {
+            name: each.float() if each.is_floating_point() else each
+            for name, each in self._compute(given).items()
+        }
         for name, (of, kind) in self._as_type.items():
             found[name] = found[of].to(getattr(torch, kind))
         return found
@@ -208,12 +211,11 @@ class Traced:
                 continue
             if node.name in self._computed:
                 continue
-            args = self._args(node)
             if node.target is operator.getitem:
                 op = self._part(node)
             else:
                 kind = node.target._schema.name.partition("::")[2]
-                op = Op(node.name, kind, args, ())
+                op = Op(node.name, kind, self._args(node), ())
             if op is None:
                 continue
             shape = tuple(value.shape)
@@ -233,7 +235,7 @@ class Traced:
                 if value.dtype not in CASTS:
                     raise self.refusal(f"{op.name} is computed in {value.dtype}", "use float32")
                 kind = "cast" if before != value.dtype else "clone"
-                op = replace(op, kind=kind, args={**args, "to": CASTS[value.dtype]})
+                op = replace(op, kind=kind, args={**op.args, "to": CASTS[value.dtype]})
             if wraps(op, value):
                 raise self.refusal(f"{op.name} wraps in {value.dtype}", "call .float() before it")
             if changes_nothing(op, node):
@@ -287,11 +289,13 @@ class Traced:
         raise self.refusal(f"{kind!r} ({source.name}) has several outputs", "none of it is known")
 
     def _args(self, node: fx.Node) -> dict[str, Any]:
-        if node.target is operator.getitem:
-            return {}
-        arguments = node.target._schema.arguments  # pyright: ignore
-        given = {argument.name: argument.default_value for argument in arguments}
+        schema = node.target._schema  # pyright: ignore
+        given = {argument.name: argument.default_value for argument in schema.arguments}
         given |= dict(zip(given, node.args, strict=False)) | dict(node.kwargs)
+        for value in () if schema.name == "aten::slice" else given.values():
+            if isinstance(value, fx.Node) and not isinstance(value.meta.get("val"), Tensor):
+                what = f"{node.name} computes with a number that Python has read from tensors"
+                raise self.refusal(what, "compute with tensors, and not .item() or len()")
         return {name: self._plain(value) for name, value in given.items()}
 
     def _plain(self, value: Any) -> Any:
@@ -339,11 +343,11 @@ class Traced:
         return [known[op.name] for op in ops if op.name in known]
 
     def _output_nodes(self) -> list[tuple[str, torch.Size]]:
-        results = next(node for node in self._nodes if node.op == "output").args[0]
-        if not isinstance(results, tuple | list) or len(results) != 2:
+        known = {node.name: node for node in self._nodes}
+        names = [name for name in map(str, self._returned) if name in known]
+        if len(names) != 2:
             raise self.refusal("its forward does not return two tensors", "return logits, values")
-        nodes = [node for node in results if isinstance(node, fx.Node)]
-        return [(self._same.get(node.name, node.name), node.meta["val"].shape) for node in nodes]
+        return [(self._same.get(name, name), known[name].meta["val"].shape) for name in names]
 
     def _results(self) -> tuple[str, str]:
         (logits, first), (values, second) = self._output_nodes()
@@ -394,7 +398,3 @@ def trace(module: nn.Module, observation: ObservationSpec) -> tuple[Hashable, Tr
     if len(_KNOWN) > _MOST_KNOWN:
         _KNOWN.popitem(last=False)
     return key, found
-
-
-def _in_float32(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.is_floating_point() else tensor

@@ -15,6 +15,7 @@ from accerl.compress.quantization.quantize import spread
 from accerl.errors import UserError
 from accerl.networks.graph_policy import GraphPolicy, Policy
 from accerl.networks.policy_net import PolicyNet, conv_spec
+from accerl.networks.probe import FLOOR_NATS
 
 RIDGE = 1e-1
 """share of the mean squared activation that is added to each: recorded states are few"""
@@ -22,9 +23,6 @@ SMALLEST_RIDGE = 1e-12
 """of inputs that are all zero: there is nothing to fit, and nothing changes"""
 ROWS = 4096
 """equations per layer at most: a convolution has one for every place of every state"""
-FLOOR_NATS = 20.0
-"""below the best logit of a state: nothing deeper is fitted to. A network may put out -1e9 for
-actions that are illegal, and squared errors would be about nothing else"""
 GRAPH_STATES = 256
 """states to which the head of a network that is no chain is fitted: its forward may be slow"""
 

@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from accerl.compress.layers import refuse_diverged
 from accerl.compress.pruning.concatenations import before, has_weights, map_concatenations
 from accerl.compress.pruning.criteria import (
     PruneMethod,
@@ -27,25 +29,27 @@ from accerl.compress.pruning.criteria import (
     layer_scores,
 )
 from accerl.errors import CannotCompressError, ForwardError, UserError, first_line
-from accerl.networks.graph_policy import GraphPolicy, Scripts, random_states
+from accerl.networks.graph_policy import GraphPolicy, Scripts
+from accerl.networks.probe import alike, states_for
 
-CHECKED_STATES = 4
-TOLERANCE = 1e-3
-"""share of the largest output by which two ways to compute it may differ"""
 PRUNED = (nn.Conv2d, nn.Linear)
 """layers that lose channels"""
 _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm2d)
 
 
-def prune_graph(net: GraphPolicy, sparsity: float, method: PruneMethod) -> GraphPolicy:
+def prune_graph(
+    net: GraphPolicy, sparsity: float, method: PruneMethod, obs: np.ndarray | None = None
+) -> GraphPolicy:
     """Return a copy of `net` without the fraction `sparsity` of each layer's output channels.
 
     Args:
         net: the network to prune; it stays as it is.
         sparsity: fraction removed, in (0, 1).
         method: how to choose; its budget must be uniform, and nothing is compensated here.
+        obs: recorded states [N, *shape], for networks that fail at noise.
 
     Raises:
+        DivergedError: its weights are not numbers.
         CannotCompressError: the network cannot be pruned, or not like that; it says why.
     """
     kind = type(net.module).__name__
@@ -70,15 +74,16 @@ def prune_graph(net: GraphPolicy, sparsity: float, method: PruneMethod) -> Graph
                 f"{kind} cannot be pruned: the weights of {name!r} are parametrised (weight norm, "
                 "say) and have no channels of their own; use plain layers"
             )
+    refuse_diverged(kind, *net.parameters())
     pruned, masked = _copy(net), copy.deepcopy(net)
-    states = random_states(net.observation, CHECKED_STATES, net.device)
+    states = states_for(net, obs).to(net.device)
     try:
         with torch.enable_grad():
             _remove(pruned, masked, states, sparsity, method)
         with torch.no_grad():
             logits, values = pruned(states)
             shapes = (logits.shape, values.shape)
-            difference = _difference(pruned, masked, states)
+            is_same = _act_alike(pruned, masked, states)
     except Exception as error:  # whatever Torch-Pruning, or the user's forward, makes of it
         if isinstance(error, UserError) and not isinstance(error, ForwardError):
             raise
@@ -88,7 +93,7 @@ def prune_graph(net: GraphPolicy, sparsity: float, method: PruneMethod) -> Graph
             f"{kind} cannot be pruned: {why}; write its forward so that it works "
             "with any number of channels"
         ) from error
-    if shapes != ((len(states), net.num_actions), (len(states),)) or difference > TOLERANCE:
+    if shapes != ((len(states), net.num_actions), (len(states),)) or not is_same:
         raise CannotCompressError(
             f"{kind} cannot be pruned: what reads the channels that go was not found; flatten "
             "with the channels first, and mix channels by layers only"
@@ -263,8 +268,8 @@ def _stop_reading(layer: nn.Module, channels: list[int]) -> None:
             layer.weight[rows, channel % inputs] = 0.0
 
 
-def _difference(pruned: GraphPolicy, masked: GraphPolicy, states: Tensor) -> float:
-    """Return by what share the outputs of two networks differ when norms let all numbers pass.
+def _act_alike(pruned: GraphPolicy, masked: GraphPolicy, states: Tensor) -> bool:
+    """Whether two networks put out the same where norms let all numbers pass.
 
     Norms mix channels, so fewer of them are another norm; all else must stay as it was.
     """
@@ -275,13 +280,12 @@ def _difference(pruned: GraphPolicy, masked: GraphPolicy, states: Tensor) -> flo
             for module in net.modules()
             if isinstance(module, _NORMS)
         ]
-        outputs.append(torch.cat([output.flatten() for output in net(states)]))
+        outputs.append(net(states))
         for handle in handles:
             handle.remove()
-    first, second = outputs
-    if not bool(torch.isfinite(second).all()):
-        raise UserError("prune: the weights are not finite, so training has diverged")
-    return float((first - second).abs().max() / second.abs().max().clamp_min(1e-6))
+    if any(bool(output.isnan().any()) for output in outputs[1]):
+        raise ValueError("where norms let all numbers pass it puts out NaN")
+    return alike(outputs[1], outputs[0])
 
 
 def _let_pass(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:

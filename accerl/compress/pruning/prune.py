@@ -131,7 +131,7 @@ def prune(
 def _prune_graph(
     net: GraphPolicy, sparsity: float, method: PruneMethod, obs: np.ndarray | None
 ) -> GraphPolicy:
-    pruned = prune_graph(net, sparsity, method)
+    pruned = prune_graph(net, sparsity, method, obs)
     if method.compensate:
         fit_policy_head(pruned, net, _given(obs))
     return pruned

@@ -28,6 +28,8 @@ from accerl.networks.policy_net import PolicyNet
 _Net = TypeVar("_Net", bound=nn.Module)
 
 SIMULATED_BITS = range(2, 17)
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_NORMS = (nn.LayerNorm, nn.RMSNorm)  # of images their weights are images
 Outputs = Callable[[PolicyNet, Tensor], tuple[Tensor, Tensor]]
 """(network, states [B, *shape]) -> logits [B, A] and values [B], rounded on the way"""
 
@@ -70,6 +72,8 @@ def _on_grid(values: Tensor, low: Tensor, high: Tensor, bits: int) -> Tensor:
 def round_weights(net: _Net, bits: int) -> _Net:
     """Return a copy of `net` whose weights, those of the heads too, have `bits` bits.
 
+    Biases, and what norms multiply with, stay in float32.
+
     Raises:
         UserError: that is not 2 to 16 bits.
         CannotCompressError: a layer computes its weights from others.
@@ -78,18 +82,20 @@ def round_weights(net: _Net, bits: int) -> _Net:
     copied = copy.deepcopy(net)
     with torch.no_grad():
         for name, module in copied.named_modules():
-            if isinstance(module, nn.Conv2d | nn.Linear):
-                if is_parametrized(module, "weight"):
-                    raise CannotCompressError(
-                        f"simulated bits: the weights of {name!r} are parametrised (spectral norm, "
-                        "say) and cannot be rounded; use plain layers, or simulate no bits"
-                    )
-                module.weight.copy_(_rounded_weight(module, bits))
+            if is_parametrized(module):
+                raise CannotCompressError(
+                    f"simulated bits: the weights of {name!r} are parametrised (spectral norm, "
+                    "say) and cannot be rounded; use plain layers, or simulate no bits"
+                )
+            for weight in module.parameters(recurse=False):
+                if weight.ndim > 1 and not isinstance(module, _NORMS):
+                    per_channel = isinstance(module, _CONVOLUTIONS)
+                    weight.copy_(affine_rounded(weight, bits, per_channel=per_channel))
     return copied
 
 
 def _rounded_weight(module: nn.Conv2d | nn.Linear, bits: int) -> Tensor:
-    return affine_rounded(module.weight, bits, per_channel=isinstance(module, nn.Conv2d))
+    return affine_rounded(module.weight, bits, per_channel=isinstance(module, _CONVOLUTIONS))
 
 
 def hidden_ranges(net: PolicyNet, states: Tensor) -> list[Range]:

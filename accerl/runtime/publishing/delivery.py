@@ -58,7 +58,9 @@ class Shadow(JsonFields):
     """KL(learner || engine made of the same weights); None: it must be distilled first and too few
     states were played, or it was rejected"""
     rejected: str | None = None
-    """why its engine could never act"""
+    """why its engine could not act"""
+    is_refused: bool = False
+    """whether it was rejected whatever the weights, so that trying again is of no use"""
     seconds: float = 0.0
     """what compressing and comparing took, on the run's clock"""
 
@@ -81,6 +83,8 @@ class Delivery(JsonFields):
     """what was sent to each actor"""
     rejected: Mapping[CompressionSpec, str] = field(default_factory=dict)
     """why specs that were ordered are not in it"""
+    refused: tuple[CompressionSpec, ...] = ()
+    """those of them that cannot be built whatever the weights"""
     waiting: Mapping[CompressionSpec, float | None] = field(default_factory=dict)
     """specs that were ordered and not admitted yet: KL(learner || engine) on held-out states, None
     where too few were played; something milder acts for them"""

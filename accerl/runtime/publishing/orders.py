@@ -9,7 +9,7 @@ from accerl.runtime.events import RunEvent
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.publishing.delivery import Delivery, Order, Shadow, Tag
 from accerl.runtime.run import Takeover
-from accerl.spec import CompressionSpec, Decision
+from accerl.spec import CompressionSpec, Decision, by_label, by_spec
 from accerl.weights import Publication
 
 
@@ -17,6 +17,7 @@ class PublicationOrders:
     """The orders of one run, and what became of them: the same bookkeeping in every runtime."""
 
     REMEMBERED = 1024  # publications; only an actor whose environment stalls is further behind
+    MOST_FAILURES = 8  # publications in a row, with other weights each, before a spec is given up
 
     def __init__(
         self,
@@ -49,8 +50,9 @@ class PublicationOrders:
         self._waiting: tuple[CompressionSpec, ...] = ()
         self._shadow_due = True  # whether this interval has not seen it measured
         self._asked_at: dict[CompressionSpec, float] = {}  # of what does not act yet
-        self._rejected: set[CompressionSpec] = set()
-        self._events: list[tuple[CompressionSpec, str]] = []
+        self._failures: dict[CompressionSpec, int] = {}  # in a row, of what was rejected
+        self._given_up: set[CompressionSpec] = set()  # those of them that were reported as such
+        self._events: list[tuple[CompressionSpec, str, bool]] = []
 
     @property
     def decision(self) -> Decision | None:
@@ -70,7 +72,7 @@ class PublicationOrders:
         nothing that cannot be built.
         """
         named = () if self._decision is None else self._decision.named
-        asked = [spec for spec in named if spec not in self._rejected]
+        asked = [spec for spec in named if spec not in self._failures]
         return (*asked, *(spec for spec in self._acting if spec not in asked))
 
     def request(self, decision: Decision) -> None:
@@ -137,13 +139,11 @@ class PublicationOrders:
         else:
             self._current = number
             self._tags[number] = delivery.acted
-        # A spec that fails does so at every publication: once is enough to know.
-        news = {s: cause for s, cause in delivery.rejected.items() if s not in self._rejected}
-        self._events += news.items()
-        self._rejected |= set(news)
-        # An engine that failed its check may pass with other weights.
+        for spec, cause in delivery.rejected.items():
+            self._note_failure(spec, cause, is_refused=spec in delivery.refused)
         passed = {spec for spec, kl_nats in delivery.waiting.items() if kl_nats is not None}
-        self._rejected -= {*(tag.spec for tag in delivery.acted), *passed} - {*delivery.rejected}
+        for spec in {*(tag.spec for tag in delivery.acted), *passed} - {*delivery.rejected}:
+            self._note_success(spec)
         first, changed = self._decision is None, self._is_switch(decision)
         if not first and (changed or any(spec in self._waiting for spec in delivery.admitted)):
             self._switch_seconds += delivery.seconds
@@ -159,12 +159,28 @@ class PublicationOrders:
         """
         if self._asked is not None and shadow.spec == self._asked.shadow and shadow.is_settled:
             self._shadow_due = False
-        if shadow.rejected is not None and shadow.spec not in self._rejected:
-            self._events.append((shadow.spec, shadow.rejected))
-            self._rejected.add(shadow.spec)
+        if shadow.rejected is not None:
+            self._note_failure(shadow.spec, shadow.rejected, is_refused=shadow.is_refused)
         elif shadow.kl_nats is not None:
-            self._rejected.discard(shadow.spec)
+            self._note_success(shadow.spec)
         recorder.add_shadow(shadow)
+
+    def _note_failure(self, spec: CompressionSpec, cause: str, *, is_refused: bool) -> None:
+        """Report a spec that fails once, and once more when it is given up.
+
+        An engine that failed its check may pass with other weights.
+        """
+        failures = self._failures.get(spec, 0) + 1
+        ends = (is_refused or failures >= self.MOST_FAILURES) and spec not in self._given_up
+        if ends or failures == 1:
+            self._events.append((spec, cause, not ends))
+        if ends:
+            self._given_up.add(spec)
+        self._failures[spec] = failures
+
+    def _note_success(self, spec: CompressionSpec) -> None:
+        self._failures.pop(spec, None)
+        self._given_up.discard(spec)
 
     def _take_over(self, delivery: Delivery) -> list[Takeover]:
         """Note what acts and what waits from now on; return what was asked for and has begun to."""
@@ -203,9 +219,14 @@ class PublicationOrders:
         action = "actors go on as they were compressed before"
         return tuple(
             RunEvent(
-                role="compressor", seconds=seconds, label=spec.label, cause=cause, action=action
+                role="compressor",
+                seconds=seconds,
+                label=spec.label,
+                cause=cause,
+                action=action,
+                is_retried=is_retried,
             )
-            for spec, cause in events
+            for spec, cause, is_retried in events
         )
 
     def end_interval(self) -> float:
@@ -244,8 +265,9 @@ class PublicationOrders:
             "acting": [spec.to_json() for spec in self._acting],
             "waiting": [spec.to_json() for spec in self._waiting],
             "asked_at": [[spec.to_json(), seconds] for spec, seconds in self._asked_at.items()],
-            "rejected": sorted(spec.label for spec in self._rejected),
-            "events": [[spec.to_json(), cause] for spec, cause in self._events],
+            "failures": by_label(self._failures),
+            "given_up": sorted(spec.label for spec in self._given_up),
+            "events": [[spec.to_json(), *how] for spec, *how in self._events],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -264,5 +286,6 @@ class PublicationOrders:
         self._acting = tuple(map(CompressionSpec.from_json, state["acting"]))
         self._waiting = tuple(map(CompressionSpec.from_json, state["waiting"]))
         self._asked_at = {CompressionSpec.from_json(s): seconds for s, seconds in state["asked_at"]}
-        self._rejected = set(map(CompressionSpec.from_label, state["rejected"]))
-        self._events = [(CompressionSpec.from_json(s), cause) for s, cause in state["events"]]
+        self._failures = by_spec(state["failures"])
+        self._given_up = set(map(CompressionSpec.from_label, state["given_up"]))
+        self._events = [(CompressionSpec.from_json(s), *how) for s, *how in state["events"]]

@@ -40,6 +40,8 @@ class Attempt:
     """whether the spec may act, and how it compares with the learner"""
     rejected: str | None = None
     """why the engine that was asked for does not act"""
+    is_refused: bool = False
+    """whether it cannot, whatever the weights"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +125,7 @@ def make_publication(
             if part.verdict.admitted and (kl := part.verdict.kl_nats) is not None
         },
         rejected={part.tried: part.rejected for part in parts if part.rejected},
+        refused=tuple(dict.fromkeys(part.tried for part in parts if part.is_refused)),
         student_kl_nats={spec: kl for spec, kl in compared.items() if kl is not None},
         split=probe.measure(policy, publication, compressor.states, check=order.check),
         seconds=seconds,
@@ -174,6 +177,7 @@ def _make_part(
         warmup_states=updates * compressor.states_per_update,
         verdict=verdict,
         rejected=rejected,
+        is_refused=rejected is not None and compressor.refuses(tried),
     )
 
 
@@ -211,6 +215,7 @@ def try_shadow(compressor: Compressor, policy: Policy, order: Order) -> tuple[Sh
                 built = ()
     seconds = perf_counter() - before
     updates = compressor.last_build_updates if built else 0
+    is_refused = rejected is not None and compressor.refuses(spec)
     attempt = Attempt(
         asked=spec,
         seconds=seconds,
@@ -218,8 +223,15 @@ def try_shadow(compressor: Compressor, policy: Policy, order: Order) -> tuple[Sh
         warmup_states=updates * compressor.states_per_update,
         verdict=verdict,
         rejected=rejected,
+        is_refused=is_refused,
     )
-    shadow = Shadow(spec=spec, kl_nats=verdict.kl_nats, rejected=rejected, seconds=seconds)
+    shadow = Shadow(
+        spec=spec,
+        kl_nats=verdict.kl_nats,
+        rejected=rejected,
+        is_refused=is_refused,
+        seconds=seconds,
+    )
     return shadow, attempt
 
 

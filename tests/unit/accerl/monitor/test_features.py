@@ -66,6 +66,13 @@ def test_the_vector_is_what_its_names_say() -> None:
         assert value(features, name) == pytest.approx(wanted, abs=1e-6), name
 
 
+def test_a_standstill_is_the_lowest_speed() -> None:
+    features = builder()
+    features.update(REPORT)
+    stopped = replace(REPORT, env_steps=0, index=1, total_seconds=2 * REPORT.total_seconds)
+    assert value(features.update(stopped), "log_speed") == -3.0
+
+
 def test_the_vector_describes_a_mix_by_its_shares() -> None:
     hard = CompressionSpec(student="net3", sparsity=0.5, bits=8)
     mix = Decision(((hard, 0.25), (IDENTITY, 0.75)))

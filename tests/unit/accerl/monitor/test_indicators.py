@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -302,6 +304,20 @@ def test_intervals_without_episodes_are_no_evidence() -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_noise_alone_is_exploration(seed: int) -> None:
     assert max(stages([0.0] * 40, noise=3.0, seed=seed)) == 0.0
+
+
+def test_what_is_recorded_of_an_indicator_can_be_read_again() -> None:
+    class Alarm:
+        names = ("alarm", "third")
+
+        def update(self, report: IntervalReport, raw: Raw) -> dict[str, Any]:
+            return {"alarm": raw["kl_max_nats"] > 1.0, "third": Fraction(1, 4)}
+
+    monitor = Monitor(num_actions=6, horizon_seconds=100.0, indicators=[Alarm()])
+    raw = monitor.update(REPORT).raw
+    found = replace(REPORT, indicators={name: raw[name] for name in Alarm.names})
+    again = IntervalReport.from_json(json.loads(json.dumps(found.to_json())))
+    assert again.indicators == {"alarm": 1.0, "third": 0.25}
 
 
 @pytest.mark.parametrize(

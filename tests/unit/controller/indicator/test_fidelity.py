@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -22,6 +23,25 @@ def make_fidelity(prior: Prior | None = None) -> FidelityBelief:
     belief = FidelityBelief(SPECS, prior or Prior())
     belief.observe_policy(raw(entropy_fraction=2.0 / 3.0))
     return belief
+
+
+def observe(
+    belief: FidelityBelief, spec: CompressionSpec, seen: Mapping[str, float], policy_lag: float
+) -> None:
+    """Learn from an interval in which a spec acted."""
+    belief.observe_lag(spec, seen, policy_lag)
+    belief.observe_acting(spec, seen, policy_lag)
+
+
+def test_a_lag_is_no_change_to_who_notices_none() -> None:
+    found = []
+    for notices in (True, False):
+        belief = FidelityBelief(SPECS, Prior(), notices_changes=notices)
+        for _ in range(20):
+            belief.observe_lag(INT8, raw(policy_lag=3.0), 3.0)
+        belief.observe_lag(INT8, raw(policy_lag=15.0), 3.0)
+        found.append(belief.policy_lag(INT8, 3.0))
+    assert found[1] < found[0] < 15.0
 
 
 def test_kl_grows_with_how_decided_the_policy_is() -> None:
@@ -69,7 +89,7 @@ def test_few_effective_samples_make_divergence_dear() -> None:
         for _ in range(5):
             belief.observe_kl(NET3, 0.2)
             seen = raw(kl_mean_nats=0.2, policy_lag=3.0, ess_fraction=share)
-            belief.observe_acting(NET3, seen, 3.0)
+            observe(belief, NET3, seen, 3.0)
     worth = [math.exp(b.log_efficiency(NET3, 3.0, 3.0).mean) for b in (cheap, dear)]
     assert worth[1] < 0.9 * worth[0]
 
@@ -80,7 +100,7 @@ def test_no_number_of_effective_samples_makes_the_cost_of_divergence_certain() -
     belief = make_fidelity(prior)
     for _ in range(40):
         seen = raw(kl_mean_nats=0.1, policy_lag=3.0, ess_fraction=1.0 / 1.2)
-        belief.observe_acting(INT8, seen, 3.0)
+        observe(belief, INT8, seen, 3.0)
     assert prior.cost_spread / math.sqrt(2.0) < belief.log_cost.sd < 0.8 * prior.cost_spread
     said = prior.ess_weight * math.log(1.2) / 0.1**prior.power
     halfway = (math.log(prior.cost) + math.log(said)) / 2.0
@@ -90,11 +110,11 @@ def test_no_number_of_effective_samples_makes_the_cost_of_divergence_certain() -
 def test_what_an_interval_did_not_measure_is_not_learned_again() -> None:
     belief = make_fidelity()
     seen = raw(kl_mean_nats=0.1, policy_lag=3.0, ess_fraction=0.5)
-    belief.observe_acting(INT8, seen | {"kl_is_new": 1.0}, math.nan)
+    observe(belief, INT8, seen | {"kl_is_new": 1.0}, math.nan)
     known = belief.log_cost, belief.divergence(INT8, math.nan)
-    belief.observe_acting(INT8, seen | {"kl_is_new": 0.0, "kl_mean_nats": 0.2}, math.nan)
+    observe(belief, INT8, seen | {"kl_is_new": 0.0, "kl_mean_nats": 0.2}, math.nan)
     assert (belief.log_cost, belief.divergence(INT8, math.nan)) == known
-    belief.observe_acting(INT8, seen, math.nan)  # who does not say so measured it
+    observe(belief, INT8, seen, math.nan)  # who does not say so measured it
     assert belief.log_cost.sd < known[0].sd
 
 
@@ -108,7 +128,7 @@ def test_the_doubt_about_efficiency_is_that_of_kl_and_cost(
     for _ in range(30):
         belief.observe_kl(spec, kl_nats)
     seen = raw(kl_mean_nats=kl_nats + 0.05, policy_lag=3.0, ess_fraction=1.0)
-    belief.observe_acting(spec, seen, 3.0)
+    observe(belief, spec, seen, 3.0)
     believed, dice = belief.log_efficiency(spec, 3.0, 3.0), np.random.default_rng(0)
     own, cost = belief.log_kl(spec), belief.log_cost
     kl = np.exp(own.mean + own.sd * dice.standard_normal(20_000))
@@ -123,13 +143,13 @@ def test_lags_are_corrected_by_those_that_are_seen() -> None:
     """What was measured of the spec that acts is what is believed of it."""
     belief = make_fidelity()
     for _ in range(20):
-        belief.observe_acting(IDENTITY, raw(kl_mean_nats=0.5, policy_lag=14.5), 2.5)
+        observe(belief, IDENTITY, raw(kl_mean_nats=0.5, policy_lag=14.5), 2.5)
     assert belief.policy_lag(IDENTITY, 2.5) == pytest.approx(14.5, rel=0.1)
     assert belief.policy_lag(INT8, 2.5) == pytest.approx(14.5, rel=0.2)  # they share most of it
     assert belief.divergence(IDENTITY, 2.5) == pytest.approx(0.5)
     assert belief.divergence(INT8, 5.0) > 0.6  # staler still
     for _ in range(3):  # slots are held back from now on
-        belief.observe_acting(IDENTITY, raw(kl_mean_nats=0.5, policy_lag=1.5), 2.5)
+        observe(belief, IDENTITY, raw(kl_mean_nats=0.5, policy_lag=1.5), 2.5)
     assert belief.policy_lag(IDENTITY, 2.5) == pytest.approx(1.5, abs=0.5)
     sure, unsure = (make_fidelity(Prior(lag_own=own)) for own in (1e-6, 0.3))
     assert unsure.log_efficiency(INT8, 5.0, 5.0).sd > 1.1 * sure.log_efficiency(INT8, 5.0, 5.0).sd
@@ -150,11 +170,11 @@ def test_a_kl_that_is_not_a_number_says_nothing_but_of_what_acted() -> None:
     belief = make_fidelity()
     before, seen = belief.log_kl(INT8), raw(kl_mean_nats=kl_nats, policy_lag=3.0, ess_fraction=0.5)
     belief.observe_kl(INT8, kl_nats)
-    belief.observe_acting(IDENTITY, seen, 3.0)
-    belief.observe_acting(INT8, seen | {"kl_is_new": 0.0}, 3.0)
+    observe(belief, IDENTITY, seen, 3.0)
+    observe(belief, INT8, seen | {"kl_is_new": 0.0}, 3.0)
     assert belief.log_kl(INT8) == before
     assert not belief.measured
-    belief.observe_acting(INT8, seen, 3.0)
+    observe(belief, INT8, seen, 3.0)
     assert belief.measured == {INT8}
     assert math.exp(belief.log_kl(INT8).mean) > 1.0
     assert belief.log_cost == make_fidelity().log_cost

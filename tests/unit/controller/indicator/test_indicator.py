@@ -265,6 +265,19 @@ def test_what_may_be_worth_more_is_measured_without_acting() -> None:
     assert {blind.decide(features(**acts)).shadow for _ in range(2)} == {None}
 
 
+def test_who_does_not_look_at_kl_learns_of_lags() -> None:
+    seen = {"served_share": 1.0, "policy_lag": 400.0, "kl_mean_nats": 0.5, "ess_fraction": 0.5}
+    lags = []
+    for uses_kl in (True, False):
+        indicator = make_indicator("edge-8000", uses_kl=uses_kl)
+        indicator.decide(features())
+        before = indicator._fidelity.policy_lag(IDENTITY, 3.0)
+        for _ in range(3):
+            indicator.decide(features(**seen))
+        lags.append(indicator._fidelity.policy_lag(IDENTITY, 3.0) / before)
+    assert lags[0] == lags[1] > 1.2
+
+
 def test_a_policy_that_hardly_decides_says_nothing_of_kl() -> None:
     indicator = make_indicator("edge-8000", cap_nats=0.02, uses_shadows=True)
     acts = {"served_share": 1.0, "compression_kl_nats": 1e-5, "kl_mean_nats": 1e-5}

@@ -196,6 +196,18 @@ def test_a_network_that_is_closer_than_a_new_copy_stays_and_is_looked_at_less_of
     assert [index for index, updates in enumerate(charged) if updates > 100] == [0, 1, 3, 7]
 
 
+def test_a_network_whose_weights_are_no_numbers_begins_anew() -> None:
+    learner, obs, pool = make_learner(), states(512), make_pool(**RENEWED)
+    net = pool.network(NET3, learner, obs)
+    another(learner, 1)
+    with torch.no_grad():
+        next(net.parameters()).fill_(torch.nan)
+    for _ in range(2):
+        pool.train(NET3, learner, FixedStates(obs), 4, 5, obs)
+    assert pool.generation(NET3) == 1
+    assert np.isfinite(kl(learner, pool.network(NET3, learner, obs)))
+
+
 def test_a_resumed_pool_goes_on_exactly_through_a_new_beginning() -> None:
     outcomes = []
     for resumed in (False, True):

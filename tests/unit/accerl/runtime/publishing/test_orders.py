@@ -343,6 +343,36 @@ def test_saved_orders_go_on_bit_by_bit(policy: PolicyNet) -> None:
             item.distill(policy)
 
 
+def test_what_fails_with_some_weights_is_given_up_after_many_in_a_row() -> None:
+    publisher = Publisher()
+    publisher.request(Decision.of(INT8))
+    first = Delivery(order=publisher.order(0), acted=(Tag(IDENTITY, 0),))
+
+    def failed(cause: str, *, is_refused: bool = False) -> list[tuple[str, bool]]:
+        refused = (INT8,) if is_refused else ()
+        delivery = replace(first, order=publisher.order(0), rejected={INT8: cause}, refused=refused)
+        publisher.book(delivery, publisher.recorder)
+        return [(event.cause, event.is_retried) for event in publisher.take_events(0.0)]
+
+    def passed() -> None:
+        delivery = replace(first, order=publisher.order(0), acted=(Tag(INT8, 0),))
+        publisher.book(delivery, publisher.recorder)
+
+    assert failed("off") == [("off", True)]
+    assert failed("off") == []  # once is enough to know
+    passed()
+    assert failed("off again") == [("off again", True)]
+    for _ in range(publisher.MOST_FAILURES - 2):
+        assert failed("off") == []
+    assert failed("off still") == [("off still", False)]
+    assert failed("off") == []
+    passed()
+    assert failed("it is odd", is_refused=True) == [("it is odd", False)]
+    passed()
+    assert failed("off") == [("off", True)]
+    assert failed("it is odd", is_refused=True) == [("it is odd", False)]
+
+
 def test_saved_orders_still_report_what_was_rejected(policy: PolicyNet) -> None:
     publisher, other = Publisher(), Publisher()
     publisher.request(Decision.of(INT8))
