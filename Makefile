@@ -10,6 +10,7 @@ PYTEST := $(BIN)/python -m pytest -q
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 PACKAGES := accerl controller studies analysis tests
 MAX_LINES := 400
+MAX_MODULES := 15
 # Hundreds of processes that the tests start would each compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 # What it asks for (matplotlib, seaborn, pandas) is for watching games; its rules need numpy alone.
@@ -41,9 +42,11 @@ types: $(VENV)/.installed-dev
 layers: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
-lines: ## no Python file above MAX_LINES lines
+lines: ## no Python file above MAX_LINES lines, no folder of the product above MAX_MODULES modules
 	@find $(PACKAGES) -name '*.py' -exec wc -l {} + \
 	  | awk '$$2 != "total" && $$1 > $(MAX_LINES) { print $$2 ": " $$1 " lines, the limit is $(MAX_LINES)"; bad = 1 } END { exit bad }'
+	@find $(filter-out tests,$(PACKAGES)) -name '*.py' ! -name '__init__.py' -printf '%h\n' | sort | uniq -c \
+	  | awk '$$1 > $(MAX_MODULES) { print $$2 ": " $$1 " modules, the limit is $(MAX_MODULES)"; bad = 1 } END { exit bad }'
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

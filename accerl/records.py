@@ -179,7 +179,7 @@ def check_new_dir(path: Path) -> None:
 
 
 @contextmanager
-def _disk_errors(file: Path) -> Iterator[None]:
+def disk_errors(file: Path) -> Iterator[None]:
     """Say in one line that the disk refuses a file of a run.
 
     Raises:
@@ -209,7 +209,8 @@ class RunWriter:
         if not resume:
             (self.path / METRICS).unlink(missing_ok=True)
             (self.path / SUMMARY).unlink(missing_ok=True)
-            write_json(self.path / CONFIG, self._config)
+            with disk_errors(self.path / CONFIG):
+                write_json(self.path / CONFIG, self._config)
         self._file = (self.path / METRICS).open("a")
 
     def append(self, report: IntervalReport) -> None:
@@ -217,13 +218,13 @@ class RunWriter:
         line = json.dumps(report.to_json(), sort_keys=True, default=_as_python)
         if not _is_at(self.path / METRICS, self._file):
             raise UserError(f"{self.path} was moved or deleted meanwhile; the run ends")
-        with _disk_errors(self.path / METRICS):
+        with disk_errors(self.path / METRICS):
             self._file.write(f"{line}\n")
             self._file.flush()
 
     def sync(self) -> None:
         """Have all that was added survive a power cut, as a checkpoint that knows of it does."""
-        with _disk_errors(self.path / METRICS):
+        with disk_errors(self.path / METRICS):
             os.fsync(self._file.fileno())
 
     def recorded(self, intervals: int) -> list[IntervalReport]:
@@ -249,8 +250,10 @@ class RunWriter:
         if not finished:
             (self.path / SUMMARY).unlink(missing_ok=True)
         kept = "".join(self._whole_lines(intervals))
-        write_bytes(self.path / METRICS, kept.encode())
-        write_json(self.path / CONFIG, self._config)
+        with disk_errors(self.path / METRICS):
+            write_bytes(self.path / METRICS, kept.encode())
+        with disk_errors(self.path / CONFIG):
+            write_json(self.path / CONFIG, self._config)
         self._file = (self.path / METRICS).open("a")
 
     def _whole_lines(self, count: int) -> list[str]:
@@ -259,13 +262,13 @@ class RunWriter:
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json and close metrics.jsonl."""
-        with _disk_errors(self.path / SUMMARY):
+        with disk_errors(self.path / SUMMARY):
             write_json(self.path / SUMMARY, dict(summary))
         self.close()
 
     def close(self) -> None:
         """Close metrics.jsonl; safe to call twice."""
-        with _disk_errors(self.path / METRICS):
+        with disk_errors(self.path / METRICS):
             self._file.close()
 
 

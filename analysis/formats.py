@@ -26,9 +26,9 @@ def significant(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{max(digits - 1 - size, 0)}f}"
 
 
-def rounded(value: float, digits: int = 3) -> str:
-    """Return `value` with zeros for what comes after `digits` digits: 42,800."""
-    return significant(float(f"{value:.{digits}g}"), digits)
+def rounded(value: float) -> str:
+    """Return `value` with zeros for what comes after three digits: 42,800."""
+    return significant(float(f"{value:.3g}"), 3)
 
 
 def plain(value: float) -> str:

@@ -7,6 +7,9 @@ import numpy as np
 from accerl.envs.base import Step, UnsavedEnvs
 from accerl.networks.observation import ATARI_STACK, ObservationSpec
 
+MOST_FRAMES = 108_000
+"""of the emulator, after which a game is cut off: half an hour, as the benchmark has it"""
+
 
 class AtariEnvs(UnsavedEnvs):
     """Atari 2600 through ale-py's C++ vector environment: 4 stacked 84x84 frames, frameskip 4."""
@@ -30,7 +33,7 @@ class AtariEnvs(UnsavedEnvs):
             repeat_action_probability=0.0,
             full_action_space=False,
             episodic_life=False,
-            max_num_frames_per_episode=108_000,
+            max_num_frames_per_episode=MOST_FRAMES,
             # Raw scores are recorded; the learner clips.
             reward_clipping=False,
             autoreset_mode=AutoresetMode.SAME_STEP,

@@ -32,6 +32,7 @@ _OF_VECTOR_ENVS = {
     "num_threads": 1,  # more than one per process only steals cores
 }
 """given to an environment's own vector entry point, as far as it takes them"""
+_SAME_STEP = (AutoresetMode.SAME_STEP, AutoresetMode.SAME_STEP.value)
 
 
 class GymnasiumEnvs(UnsavedEnvs):
@@ -287,9 +288,17 @@ def _make(
         wrappers += [_find_wrapper(wrapper) for wrapper in config.wrappers]
         options = _own_vector_options(spec) if config == AS_IT_IS else None
         if options is not None:
-            return gymnasium.make_vec(
+            own = gymnasium.make_vec(
                 name, num_envs, vectorization_mode="vector_entry_point", **options
             )
+            if own.metadata.get("autoreset_mode") in _SAME_STEP:
+                return own
+            own.close()
+            if spec.entry_point is None:
+                raise UserError(
+                    f"game {game!r}: its vector environment does not say that it resets in the "
+                    "step that ends an episode; set metadata['autoreset_mode'] to SAME_STEP"
+                )
         return gymnasium.make_vec(
             name,
             num_envs,
@@ -328,6 +337,8 @@ def _own_vector_options(spec: Any) -> dict[str, Any] | None:
     known = signature(creator).parameters
     if "autoreset_mode" not in known:
         return None
+    if spec.max_episode_steps is not None and "max_episode_steps" not in known:
+        return None  # Gymnasium would give it that
     return {option: value for option, value in _OF_VECTOR_ENVS.items() if option in known}
 
 

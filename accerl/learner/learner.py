@@ -316,12 +316,12 @@ class Learner:
         """
         self._optimiser.zero_grad(set_to_none=True)
         loss.backward()
-        if self.topology is not None:
+        mean_loss = self._group.mean(loss.detach())  # so that a group's members fail alike
+        if self.topology is not None and self._has_finite_gradients():
             self.topology.before_step(self._optimiser)
         norm = torch.nn.utils.clip_grad_norm_(
             self.policy.parameters(), self.config.max_grad_norm, foreach=True
         )
-        mean_loss = self._group.mean(loss.detach())  # so that a group's members fail alike
         shown = {**losses, "grad_norm": norm, "loss": mean_loss}
         # At once: a GPU's queue runs dry whenever a number is read.
         numbers = torch.stack([value.float() for value in shown.values()]).tolist()
@@ -336,6 +336,10 @@ class Learner:
         if self.topology is not None:
             self.topology.after_step()
         return found
+
+    def _has_finite_gradients(self) -> bool:
+        grads = [each.grad.sum() for each in self.policy.parameters() if each.grad is not None]
+        return bool(torch.stack(grads).isfinite().all())
 
     def _refuse_broken(self) -> None:
         """Refuse weights that a finite gradient has made infinite, before anybody acts with them.

@@ -26,7 +26,7 @@ from accerl.monitor.strategy import (
     reset,
     tell_rejected,
 )
-from accerl.records import RunWriter, fingerprint, versions
+from accerl.records import RunWriter, disk_errors, fingerprint, versions
 from accerl.runtime.latency.games import as_wired, times_of_game, times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile, save_profile, this_machine
@@ -121,6 +121,16 @@ def _as_corrected(config: RunConfig, parts: Parts | None) -> RunConfig:
     return config.with_learner(corrector=name)
 
 
+def _keep(profile: LatencyProfile, file: Path) -> None:
+    """Write down the times that a run was charged, or knew.
+
+    Raises:
+        UserError: the disk refuses them.
+    """
+    with disk_errors(file):
+        save_profile(profile, file)
+
+
 def run_training(
     config: RunConfig,
     strategy: Strategy,
@@ -176,7 +186,7 @@ def run_training(
             stack.enter_context(held(out))
             writer = stack.enter_context(closing(open_records(out, recorded, resume=resume)))
             if profile is not None:
-                save_profile(profile, out / PROFILE)
+                _keep(profile, out / PROFILE)
         # A resumed run goes on with the learner of its checkpoint.
         begun = replace(config, start="") if resume else config
         run = stack.enter_context(closing(make_run(begun, profile, parts)))
@@ -188,7 +198,7 @@ def run_training(
             indicators=(*indicators, *named_indicators(config)),
         )
         if out is not None and profile is None and hasattr(strategy, "bind"):
-            save_profile(times or load_profile(this_machine()), out / MACHINE)
+            _keep(times or load_profile(this_machine()), out / MACHINE)
         reset(strategy)
         score = Score(goal=config.until_score)
         if writer is None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from accerl.checkpoint import has_checkpoint, load_checkpoint, remove_checkpoint
 from accerl.config import RunConfig
-from accerl.errors import UserError
+from accerl.errors import UserError, is_number
 from accerl.records import (
     CONFIG,
     METRICS,
@@ -121,7 +121,7 @@ def _summary(path: Path) -> dict[str, Any]:
         summary = read_json(path / SUMMARY)
     except UserError as error:
         raise UserError(f"{error} Delete it: --resume writes it anew") from error
-    if not isinstance(summary, dict):
+    if not (isinstance(summary, dict) and is_number(summary.get("seconds", 0.0))):
         raise UserError(f"{path / SUMMARY} holds no summary; delete it: --resume writes it anew")
     return summary
 

@@ -171,7 +171,7 @@ def _spec_seconds(reports: Sequence[IntervalReport]) -> dict[CompressionSpec, fl
     shares: dict[CompressionSpec, float] = {}
     for report in reports:
         unshared += report.seconds
-        acting = sum(report.spec_seconds.values())
+        acting = math.fsum(report.spec_seconds.values())  # a resumed run reads them sorted
         if acting:  # of all actors, without what they wait
             shares = {spec: busy / acting for spec, busy in report.spec_seconds.items()}
             for spec, share in shares.items():

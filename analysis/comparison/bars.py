@@ -202,6 +202,8 @@ def _is_met(bar: Mapping[str, Any], found: Mapping[str, Any]) -> bool | None:
         return True if least >= bar["at_least"] and (found["low"] or 0.0) > 0.0 else None
     if not bar["below_one"]:
         met = bool(found["found"] <= bar["at_most"])
+        if met and found["high"] is None:
+            return None  # of so few pairs
         # Who never arrives counts with the horizon, which is nearest to 1 where both do so: that
         # no run is slower by more than a little cannot be told from such runs.
         return None if met and found["missed"] and bar["at_most"] > 1.0 else met
@@ -248,7 +250,10 @@ def bar_words(bar: Mapping[str, Any], labels: Mapping[str, str]) -> str:
         text = f"fewer seconds than {other}"
     places = {PLANNED: "", CHANGING: " under changing conditions", EACH: " on every instance"}
     text += places.get(bar["where"], f" on {bar['where']} machines")
-    return f"{text}, with the interval below 1" if bar["below_one"] else text
+    if not bar["below_one"]:
+        return text
+    corrected = " and a corrected p below 0.05" if bar["where"] == PLANNED else ""
+    return f"{text}, with the interval below 1{corrected}"
 
 
 def found_words(bar: Mapping[str, Any]) -> str:

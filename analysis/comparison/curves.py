@@ -63,7 +63,8 @@ def measurement_noise(curves: Iterable[np.ndarray]) -> float:
     """Return the standard deviation of a single J, from the later halves of curves [N] of it.
 
     Of a smooth curve J(k-1) - 2 J(k) + J(k+1) is next to nothing, and of independent errors it has
-    six times their variance. NaN: no half has three points.
+    six times their variance. What all measurements of a run share, as the starts and the dice of
+    their episodes, is not in it, so J is off by more. NaN: no half has three points.
     """
     turns = [np.diff(returns[len(returns) // 2 :], n=2) for returns in curves]
     found = np.concatenate(turns) if turns else np.zeros(0)

@@ -179,7 +179,7 @@ def ratio_layers(
     values = [
         row[key] for row in table for key in ("ratio", "low", "high") if row.get(key) is not None
     ]
-    domain = [0.93 * min(1.0, *values), 1.07 * max(1.0, *values)]
+    domain = [0.93 * min([1.0, *values]), 1.07 * max([1.0, *values])]
     x = alt.X("ratio:Q").title(title).scale(type="log", domain=domain, nice=False)
     x = x.axis(values=_ratio_ticks(domain), format="~g")
     y = rows_axis(field, values_of(table, field) if order is None else order, labelFontSize=12)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,17 +13,13 @@ from accerl.records import read_json
 Read = TypeVar("Read")
 
 
-def read_record(path: Path, required: Sequence[str] = ()) -> dict[str, Any]:
+def read_record(path: Path) -> dict[str, Any]:
     """Read a file that holds a JSON object.
 
     Raises:
-        UserError: it is missing or damaged, or lacks one of the keys `required`.
+        UserError: it is missing or damaged.
     """
-    found = as_object(read_json(path), path)
-    missing = [key for key in required if key not in found]
-    if missing:
-        raise UserError(f"{path} is incomplete or damaged: it has no {', '.join(missing)}")
-    return found
+    return as_object(read_json(path), path)
 
 
 def read_optional(path: Path) -> dict[str, Any]:

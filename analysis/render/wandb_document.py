@@ -47,21 +47,18 @@ OWN_PLOTS = (
 )
 
 
-def write_report_spec(
-    report: StudyReport, out_dir: Path, target: str = f"{ENTITY}/{PROJECT}"
-) -> Path:
+def write_report_spec(report: StudyReport, out_dir: Path) -> Path:
     """Write the report's specification, report.json, beside the offline runs; no network needed.
 
     Args:
         report: of the study.
         out_dir: where `write_offline_runs` has put the runs.
-        target: ENTITY/PROJECT that the report will belong to.
 
     Raises:
-        UserError: `target` or `out_dir` is no use.
+        UserError: `out_dir` cannot be written.
     """
     path = make_out_dir(runs_folder(Path(out_dir))) / SPEC
-    write_json(path, _spec(_report(report, target)))
+    write_json(path, _spec(_report(report, f"{ENTITY}/{PROJECT}")))
     return path
 
 

@@ -124,10 +124,10 @@ def _by_instance(study: StudyRecord, contest: Mapping[str, Any]) -> list[Block |
     for name, rows in contest["by_instance"].items():
         telling = [row for row in rows if row["tells"]]
         other = study.labels[name]
-        figure = forest.instance_forest(telling, study.labels[study.subject], other, name)
+        us = study.labels[study.subject]
         blocks.append(
             fold(
-                figure if telling else None,
+                forest.instance_forest(telling, us, other, name) if telling else None,
                 instance_table(study, name, rows),
                 title=f"Instance by instance against {other}",
             )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from accerl.errors import is_number
 from accerl.spec import CompressionSpec
 from analysis import formats
 from analysis.figures.parts import study_colours
@@ -82,7 +83,7 @@ def rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """A table of objects; a column is numeric if all its values are."""
     rows = [_flat(row) for row in rows]
     keys = list(dict.fromkeys(key for row in rows for key in row))
-    numeric = {key for key in keys if all(_is_number(row.get(key, 0.0)) for row in rows)}
+    numeric = {key for key in keys if all(is_number(row.get(key, 0.0)) for row in rows)}
     return Table(
         title,
         tuple(f"#{key}" if key in numeric else key for key in keys),
@@ -111,8 +112,4 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
 def _any_cell(key: str, value: Any, length: int = 160) -> Cell:
     if key == "spec" and isinstance(value, Mapping):
         return Cell(CompressionSpec.from_json(value).label)
-    return Cell(formats.compact(value, length), float(value) if _is_number(value) else None)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return Cell(formats.compact(value, length), float(value) if is_number(value) else None)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 
 from accerl.compress.distillation.effort import STUDENT_SHARES
-from accerl.errors import UserError
+from accerl.errors import UserError, is_number
 from accerl.spec import CompressionSpec
 from controller.objective import GameReference
 
@@ -170,10 +170,6 @@ class KindPrior:
     episode_noise: tuple[float, ...]
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 @dataclass(frozen=True, kw_only=True)
 class FidelityPrior:
     """What the constants of games are drawn from; refit it with what a study of room measures.
@@ -221,7 +217,7 @@ class FidelityPrior:
                     continue
                 is_pair = "tuple" in str(item.type)
                 numbers = value if isinstance(value, tuple) else (value,)
-                if len(numbers) != 1 + is_pair or not all(map(_is_number, numbers)):
+                if len(numbers) != 1 + is_pair or not all(map(is_number, numbers)):
                     wanted = "two numbers" if is_pair else "a number"
                     raise UserError(f"prior of games: {item.name} must be {wanted}, got {value!r}")
 

@@ -23,6 +23,7 @@ from controller.objective import GameReference
 FILE = Path(__file__).with_name("references.json")
 PROFILE = "paper-1080ti"
 SEEDS = (50, 51, 52)  # of the validation range: nothing is trained or tested on them
+EPISODES = 512  # of random play
 LAST = 2  # measurements of J at the end of a run whose mean is what it reached
 
 
@@ -46,14 +47,14 @@ def load_reference(game: str) -> GameReference:
     return GameReference(table[game]["random_return"], table[game]["reference_return"])
 
 
-def random_return(game: str, episodes: int = 512) -> float:
+def random_return(game: str) -> float:
     """Return the mean score of uniformly random play."""
     from accerl.acting.evaluate import EVALUATION_SEED, play_episodes
     from accerl.presets import load_preset
 
     config = load_preset(game)
-    envs = make_envs(config.game, episodes, config.env)
-    logits = np.zeros((episodes, envs.num_actions), dtype=np.float32)
+    envs = make_envs(config.game, EPISODES, config.env)
+    logits = np.zeros((EPISODES, envs.num_actions), dtype=np.float32)
     scores = play_episodes(envs, lambda obs: logits[: len(obs)], EVALUATION_SEED)
     envs.close()
     return float(scores.mean())

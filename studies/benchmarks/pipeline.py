@@ -27,7 +27,7 @@ from accerl.seeds import Role, generator, number
 from accerl.spec import Decision
 from accerl.training.run import make_run
 from studies.benchmarks.pipelines import RATIOS, Pipeline, pipelines, wirings
-from studies.benchmarks.repeats import apart, median_and_spread, result_of
+from studies.benchmarks.repeats import apart, median_and_spread, result_of, rotated
 from studies.progress import bar
 
 WARM_UP_SECONDS = 3.0
@@ -75,15 +75,13 @@ def bench_pipeline(
     here = [name for name in known if name != "ray" or find_spec("ray") is not None]
     chosen = {name: known[name] for name in names or here}
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
-    order = list(chosen)
-    with bar("pipelines", len(order) * repeats) as advance:
+    with bar("pipelines", len(chosen) * repeats) as advance:
         for repeat in range(repeats):
-            for name in order:
+            for name in rotated(list(chosen), repeat):
                 arguments = (chosen[name], seconds, seed + repeat)
                 found[name].append(apart(measure, *arguments, what=repr(name)))
                 speed = found[name][-1]["env_steps_per_second"]
                 advance(1, f"{name}: {speed:,.0f} env steps/s")
-            order = [*order[1:], order[0]]
     pairs = [(name, "int8") for name in chosen if name != "int8"] if wiring else RATIOS
     return result_of(
         "pipeline",

@@ -34,6 +34,12 @@ Clock = Callable[[], float]
 """returns seconds; differences count"""
 
 
+def rotated(items: Sequence[T], by: int) -> list[T]:
+    """Return items in another order for every repeat: drift must not favour one of them."""
+    by %= len(items)
+    return [*items[by:], *items[:by]]
+
+
 def interleaved(
     calls: dict[Key, Callable[[], object]],
     repeats: int,

@@ -65,8 +65,6 @@ class Budget:
     instance_runs: int
     """that each search may spend on each instance, of what is tuned for instances by themselves;
     validation comes on top"""
-    rules_each: bool = True
-    """whether rules are tuned for instances too, not static specs alone"""
     tune_seeds: int
     validate_seeds: int
     finalists: int

@@ -117,8 +117,7 @@ def primary_names(budget: Budget) -> list[str]:
 
 def rules_tuned_each(budget: Budget) -> list[str]:
     """Return the rules that are tuned for every instance by itself."""
-    each = budget.instance_runs > 0 and budget.rules_each
-    return [name for name in budget.entrants if each and name in RULES]
+    return [name for name in budget.entrants if budget.instance_runs and name in RULES]
 
 
 def fp32() -> Entrant:

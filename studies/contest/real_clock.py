@@ -25,6 +25,7 @@ from accerl.spec import CompressionSpec
 from accerl.training.run import run_training
 from controller.env.instances import INTERVALS, Instance
 from studies.benchmarks.pipelines import base_config
+from studies.benchmarks.repeats import rotated
 from studies.jobs.executor import Executor, Job
 from studies.jobs.inner import build_strategy
 from studies.jobs.timed import OF_GAME, ProfileJob, RealRunJob
@@ -151,7 +152,7 @@ def real_contest(
     jobs = []
     for index, seed in enumerate(list(SEEDS)[:seeds]):
         for game in games:
-            for name in _rotated(list(strategies), index):
+            for name in rotated(list(strategies), index):
                 strategy, instance = strategies[name](game)
                 jobs.append(
                     RealRunJob(
@@ -217,11 +218,6 @@ def _row(job: RealRunJob, predicted: Speed) -> dict[str, Any]:
     }
 
 
-def _rotated(names: list[str], by: int) -> list[str]:
-    by %= len(names)
-    return names[by:] + names[:by]
-
-
 def _profiles(
     out: Path,
     executor: Executor,
@@ -265,8 +261,8 @@ def told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         own = [row for row in rows if (row["game"], row["strategy"]) == (game, name)]
         real = sum(row["env_steps_per_second"] for row in own) / len(own)
         predicted = sum(row["predicted_env_steps_per_second"] for row in own) / len(own)
+        off = f" ({predicted / real - 1.0:+.0%})" if real else ""
         sentences.append(
-            f"{game}, {name}: {real:,.0f} env steps/s; the virtual clock says {predicted:,.0f} "
-            f"({predicted / real - 1.0:+.0%})"
+            f"{game}, {name}: {real:,.0f} env steps/s; the virtual clock says {predicted:,.0f}{off}"
         )
     return sentences

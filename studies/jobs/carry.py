@@ -30,8 +30,8 @@ RECORDED = "strategy"
 play need their checkpoint; what was timed is of its machine"""
 INFERENCE, PROFILE = "infer", "profile"
 """kinds of what is timed and writes no run directory"""
-_FILE = re.compile(r"\w[\w-]*(\.\w+)?")
-"""what records are called; other files, such as unfinished ones, are left"""
+_FILE = re.compile(r"\w[\w-]*(\.(?!png$)\w+)?")
+"""what records are called; other files, such as unfinished ones and pictures, are left"""
 
 
 @dataclass(frozen=True, kw_only=True)

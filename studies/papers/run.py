@@ -10,6 +10,7 @@ from typing import Any
 
 from accerl.errors import UserError
 from accerl.records import fingerprint, make_out_dir, versions, write_json
+from accerl.runtime.latency.profiles import load_profile
 from controller.bundle.meta import git_revision
 from studies.jobs.executor import Executor, Outcome, revisions
 from studies.learning.curve import LearningCurve
@@ -25,6 +26,11 @@ from studies.study_folder import is_study, write_plan
 
 FREE_BYTES = 200_000_000
 """that results, pictures and the runs under way may need"""
+
+
+def _times_of(options: StudyOptions) -> dict[str, str]:
+    """Return what tells the times of the user's own profile: its name may stand for new ones."""
+    return {"profile_hash": load_profile(options.profile).hash} if options.profile else {}
 
 
 def run_papers(out: Path, options: StudyOptions, *, names: Sequence[str]) -> dict[str, Any]:
@@ -56,7 +62,7 @@ def run_papers(out: Path, options: StudyOptions, *, names: Sequence[str]) -> dic
     check_page(out, TITLE)
     check_disk(out, FREE_BYTES)
     make_out_dir(out)
-    write_plan(out, options.settings("papers"), alone=True)
+    write_plan(out, options.settings("papers") | _times_of(options), alone=True)
     results = {}
     with options.open_executor(out) as executor:
         if options.saved_only:

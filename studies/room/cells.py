@@ -30,6 +30,8 @@ from studies.jobs.inner import StrategyJob, StrategyResult
 from studies.room.plan import (
     CHANGING,
     CONFIRMED,
+    CONFIRMED_MACHINES,
+    CONFIRMED_SEEDS,
     CONTROL,
     EASY,
     INTERVALS,
@@ -134,11 +136,11 @@ def make_cells(
             cell(game, budget.control_machine, env_steps, CONTROL)
             for game, env_steps in (budget.easy or budget.games).items()
         ]
-    chosen = budget.machines[:: max(len(budget.machines) // budget.confirmed_machines, 1)]
+    chosen = budget.machines[:: max(len(budget.machines) // CONFIRMED_MACHINES, 1)]
     found += [
         cell(game, machine, env_steps, CONFIRMED)
         for game, env_steps in budget.confirmed.items()
-        for machine in chosen[: budget.confirmed_machines]
+        for machine in chosen[:CONFIRMED_MACHINES]
     ]
     return found
 
@@ -170,7 +172,7 @@ def reference_jobs(budget: RoomBudget) -> list[StrategyJob]:
 
 def reference_seeds(budget: RoomBudget, game: str) -> list[int]:
     """Return the seeds of a game's long runs; the confirmation is given few."""
-    count = budget.confirmed_seeds if game in budget.confirmed else budget.reference_runs
+    count = CONFIRMED_SEEDS if game in budget.confirmed else budget.reference_runs
     return list(REFERENCE_SEEDS[:count])
 
 
@@ -214,7 +216,8 @@ def scales_of(
     """Return by game how far long runs without compression get, and how well J tells.
 
     `noise_share` is the standard deviation of one measurement of J over the way from random play
-    to `reference_return`; None: it is not known.
+    to `reference_return`, of what is not the same in all of a run's, see `measurement_noise`; None:
+    it is not known.
 
     Args:
         jobs: of `reference_jobs`.

@@ -14,6 +14,7 @@ from analysis.comparison.room.matrix import CHOICES, GATE
 from controller.env.instances import Instance
 from controller.env.machine_instances import SPECS, STRETCH
 from controller.env.machines import NUMBERS
+from controller.indicator.prior import SET_ON
 from studies.students.plan import INT8, NET3
 
 SEEDS = range(300, 320)
@@ -25,6 +26,8 @@ TARGETS = (0.5, 0.9)
 """shares of the way from random play to what long runs without compression reach"""
 INTERVALS = 20
 """measurements of J and decisions of a run"""
+CONFIRMED_MACHINES, CONFIRMED_SEEDS = 2, 2
+"""of games that are compared apart"""
 FIRST_SEEDS = 2
 """after which a spec may be stopped on an instance"""
 STOP = 1.5
@@ -66,8 +69,6 @@ class RoomBudget:
     """instances for which a schedule is searched"""
     confirmed: Mapping[str, int] = field(default_factory=dict)
     """games that are compared on few machines with few seeds, apart from the room"""
-    confirmed_machines: int = 2
-    confirmed_seeds: int = 2
     precision: str | None = None
     """of learners and of distilling; None: the preset's; clocks are charged the same"""
     keeps_pace: bool = False
@@ -202,7 +203,7 @@ RULES = {
         "Rules are tuned on seed 0 and chosen on seed 50, schedules are searched on seeds 0 to 3. "
         "All are tested on seeds of the matrix, where the statics that they are compared with are "
         "cross-fitted. The indicator that ships is tested as it is: nothing is tuned for these "
-        "instances."
+        f"instances, but its prior was set by runs of {', '.join(SET_ON)}, some with these seeds."
     ),
     "gate": GATE,
 }

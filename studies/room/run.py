@@ -31,6 +31,7 @@ from studies.room.cells import (
 from studies.room.plan import (
     BUDGETS,
     CONFIRMED,
+    CONFIRMED_SEEDS,
     CONTROL,
     COPY_SEEDS,
     DRAWN,
@@ -123,7 +124,7 @@ def planned_seconds(
     means = {name: total / len(specs) for name, total in by_cell.items()}
     total = 0.0
     for item in instances:
-        seeds = budget.confirmed_seeds if item.group == CONFIRMED else budget.seeds
+        seeds = CONFIRMED_SEEDS if item.group == CONFIRMED else budget.seeds
         total += seeds * by_cell[item.name]
         if item.game in budget.copied and item.group not in (CONFIRMED, CONTROL):
             total += budget.copies * budget.seeds * costs.of(item, [COPIED])
@@ -147,7 +148,7 @@ def _referenced(study: RoomStudy, instances: Sequence[Instance]) -> list[Instanc
     study.scales = scales_of(jobs, results, found)
     for row in study.scales:
         known, runs = row["noise_share"], len(found[row["game"]]["fp32_returns"])
-        noise = "" if known is None else f"; a measurement of J is off by {known:.0%} of that way"
+        noise = "" if known is None else f"; chance moves J by {known:.0%} of that way"
         say(
             f"  {row['game']}: random {row['random_return']:.2f}, long fp32 runs "
             f"{row['reference_return']:.2f} (median of {runs}){noise}"
@@ -231,7 +232,7 @@ def _apart(study: RoomStudy, group: str, comparison: int) -> dict[str, Any] | No
     budget = study.budget
     seeds = budget.matrix_seeds
     if group == CONFIRMED:
-        seeds = seeds[: budget.confirmed_seeds]
+        seeds = seeds[:CONFIRMED_SEEDS]
     study.run_matrix(group, instances, seeds)
     matrix = study.run_missing(instances, seeds)
     room = room_of(matrix, dice(study.seed, comparison))

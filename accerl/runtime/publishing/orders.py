@@ -260,6 +260,7 @@ class PublicationOrders:
             "last_ordered": self._last_ordered,
             "last_update": self._last_update,
             "last_check": self._last_check,
+            "check_before": self._check_before,
             "switch_seconds": self._switch_seconds,
             "shadow_due": self._shadow_due,
             "acting": [spec.to_json() for spec in self._acting],
@@ -281,6 +282,7 @@ class PublicationOrders:
         self._last_ordered = state["last_ordered"]
         self._last_update = state["last_update"]
         self._last_check = state["last_check"]
+        self._check_before = state["check_before"]
         self._switch_seconds = state["switch_seconds"]
         self._shadow_due = state["shadow_due"]
         self._acting = tuple(map(CompressionSpec.from_json, state["acting"]))

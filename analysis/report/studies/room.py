@@ -42,7 +42,7 @@ LEAST_SHARE = 0.005
 WORST = 4
 """instances on which a strategy is slower than no compression that are named"""
 FINALS = "Final return: share of the way from random play to long runs without compression"
-SCALES = "How far the games are learned, and how well one measurement of J tells"
+SCALES = "How far the games are learned, and how far chance moves J from one measurement to another"
 
 
 def room_sections(
@@ -207,7 +207,7 @@ def _scales(result: Mapping[str, Any]) -> Table:
         for row in result["games"]
     )
     columns = ("Game", "#Random play", "#Long runs without compression")
-    return Table(SCALES, (*columns, "#Error of one J, of the way between"), rows)
+    return Table(SCALES, (*columns, "#Chance moves J, of the way between"), rows)
 
 
 def _unseen(result: Mapping[str, Any]) -> list[Block | None]:

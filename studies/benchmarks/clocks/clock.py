@@ -31,7 +31,7 @@ from studies.benchmarks.clocks.clock_cases import (
     clock_config,
 )
 from studies.benchmarks.clocks.here import measured_here, on_virtual_clock
-from studies.benchmarks.repeats import apart, refuse_killed, result_of, timed_here
+from studies.benchmarks.repeats import apart, refuse_killed, result_of, rotated, timed_here
 from studies.jobs.cache import ResultCache
 from studies.progress import bar
 
@@ -86,7 +86,7 @@ def bench_clock(
 
     before = {game: measured(game, "before") for game in games}
     cases = [case for game in games for case in cases_of(game)]
-    keys = [(case, seed) for seed in range(seeds) for case in _rotated(cases, seed)]
+    keys = [(case, seed) for seed in range(seeds) for case in rotated(cases, 7 * seed)]
     real: dict[tuple[str, str, int], dict[str, Any]] = {}
     with bar("real clock", len(keys)) as advance:
         for case, seed in keys:
@@ -150,12 +150,6 @@ def _key(case: Case, seconds: float, seed: int) -> list[Any]:
     """Return what a run on either clock depends on."""
     config = replace(clock_config(case.game, seconds), seed=seed)
     return [config.hash, case.strategy, dict(case.params)]
-
-
-def _rotated(cases: list[Case], by: int) -> list[Case]:
-    """Return the cases in another order for every seed: drift must not favour one of them."""
-    by = by * 7 % len(cases)
-    return [*cases[by:], *cases[:by]]
 
 
 def _run(case: Case, seconds: float, seed: int, profile: dict[str, Any] | None) -> dict[str, Any]:

@@ -93,6 +93,8 @@ def test_what_is_told_compares_means() -> None:
         }
         for real, predicted in ((900.0, 1100.0), (1100.0, 1100.0))
     ]
-    assert told(rows) == [
+    stopped = {**rows[0], "strategy": "INT8", "env_steps_per_second": 0.0}
+    assert told([*rows, stopped]) == [
         f"{GAME}, fp32: 1,000 env steps/s; the virtual clock says 1,100 (+10%)",
+        f"{GAME}, INT8: 0 env steps/s; the virtual clock says 1,100",
     ]

@@ -138,6 +138,23 @@ class Recorder:
         self.envs.close()
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_score_goes_on_only_where_the_episode_does(exact: bool) -> None:
+    envs = Recorder(make_envs("cartpole", 4))
+    envs.exact_resume = exact
+    actor, again = Actor(envs, 0), Actor(envs, 0)
+    actor.load(publish(make_envs("cartpole", 4), [CompressionSpec()]))
+    actor.collect(blank(envs, 5))
+    actor._running_return[:] = 100.0
+    again.load_state_dict(actor.state_dict())
+    rollout = blank(envs, 300)
+    again.collect(rollout)
+    scores = rollout.episode_return[np.isfinite(rollout.episode_return)]
+    firsts = [column[np.isfinite(column)][0] for column in rollout.episode_return.T]
+    assert len(scores) > 4
+    assert all((score > 100.0) == exact for score in firsts)
+
+
 def test_rollouts_are_what_happened_in_the_environments() -> None:
     """Rows, alignment of observations and actions, and returns that cross rollout borders."""
     envs = Recorder(make_envs("cartpole", 4))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from accerl.acting import evaluate
 from accerl.acting.evaluate import (
     FEWEST_STATES,
     draw_uniforms,
@@ -13,6 +14,7 @@ from accerl.acting.evaluate import (
     policy_infer,
 )
 from accerl.envs import EnvConfig, make_envs
+from accerl.envs.atari import MOST_FRAMES
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import make_policy
 from accerl.seeds import Role, generator, number, torch_generator
@@ -50,6 +52,20 @@ def test_a_mirrored_walk_ends_on_the_other_side() -> None:
     draw_uniforms(np.random.default_rng(1), uniforms, antithetic=True)
     chosen = uniforms.argmax(axis=1)
     np.testing.assert_array_equal(chosen[4:], 1 - chosen[:4])
+
+
+def test_an_episode_that_does_not_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MOST_FRAMES / 4 < evaluate.MAX_STEPS  # Atari's own limit comes first
+    monkeypatch.setattr(evaluate, "MAX_STEPS", 20)
+    cut_off = np.zeros(64, np.bool_)
+
+    def uniform(obs: np.ndarray) -> np.ndarray:
+        return np.zeros((len(obs), 2), np.float32)
+
+    scores = play_episodes(make_envs("cartpole", 64), uniform, 0, cut_off=cut_off)
+    assert scores.max() == 20.0
+    np.testing.assert_array_equal(cut_off[scores < 20.0], False)
+    assert 0 < cut_off.sum() <= (scores == 20.0).sum()
 
 
 def test_nothing_is_inferred_for_whoever_has_finished() -> None:

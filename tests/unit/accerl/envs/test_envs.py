@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from accerl.checkpoint import load_checkpoint, save_checkpoint
-from accerl.envs import AcrobotEnvs, AtariEnvs, CartPoleEnvs, CatchEnvs, Step, make_envs
+from accerl.envs import AcrobotEnvs, AtariEnvs, CartPoleEnvs, CatchEnvs, Step, atari, make_envs
 from accerl.envs.minatar import MINATAR_GAMES
 from accerl.errors import UserError
 
@@ -196,6 +196,18 @@ def test_atari_has_no_junk_rows_and_keeps_the_raw_score() -> None:
     assert max(rewards) > 1.0  # invaders are worth 5 to 30: nothing was clipped
     envs.close()
     raw.close()
+
+
+def test_an_atari_game_that_lasts_too_long_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atari, "MOST_FRAMES", 400)
+    envs = make_envs("montezuma_revenge", 2)
+    envs.reset(0)
+    steps = [envs.step(np.zeros(2, int)) for _ in range(101)]
+    cut = [number for number, step in enumerate(steps) if step.truncated.any()]
+    assert len(cut) in (1, 2)  # frames of no action at the start count
+    assert all(90 <= number <= 99 for number in cut)
+    assert not any(step.terminated.any() for step in steps)
+    envs.close()
 
 
 def test_atari_starts_from_any_seed() -> None:

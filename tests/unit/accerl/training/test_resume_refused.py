@@ -125,6 +125,16 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(
         evaluate_checkpoint(copied, 1)
 
 
+def test_a_summary_without_its_length_is_refused_in_one_line(
+    interrupted: Path, tmp_path: Path
+) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(interrupted, copied)
+    (copied / "summary.json").write_text('{"seconds": "x"}')
+    with pytest.raises(UserError, match="holds no summary; delete it"):
+        run(FixedStrategy(), copied, resume=True)
+
+
 def test_lost_metrics_are_noticed(interrupted: Path, tmp_path: Path) -> None:
     copied = tmp_path / "run"
     shutil.copytree(interrupted, copied)

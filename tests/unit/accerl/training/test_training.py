@@ -240,11 +240,20 @@ def test_a_full_disk_keeps_the_last_checkpoint(
     assert final_state(out) == final_state(path)
 
 
+@pytest.mark.parametrize("size", [500, 6000])
+def test_a_full_disk_at_the_start_is_one_line(size: int, tmp_path: Path) -> None:
+    refused = pytest.raises(UserError, match=r"cannot write .*json: .*free some space")
+    with no_file_above(size), refused as full:
+        run(FixedStrategy(), tmp_path)
+    assert "\n" not in str(full.value)
+    assert len(run(FixedStrategy(), tmp_path).reports) == 10
+
+
 def test_a_disk_that_cannot_even_hold_the_metrics_is_an_error_of_the_disk(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(FixedStrategy(), tmp_path, on_interval=interrupting(3))
     size = (tmp_path / "metrics.jsonl").stat().st_size
-    with no_file_above(size + 100), pytest.raises((UserError, OSError)):
+    with no_file_above(size + 100), pytest.raises(UserError):
         run(FixedStrategy(), tmp_path, resume=True)
     assert load_checkpoint(tmp_path / CHECKPOINT)["intervals"] == 4
     assert len(run(FixedStrategy(), tmp_path, resume=True).reports) == 10

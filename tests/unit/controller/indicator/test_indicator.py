@@ -271,11 +271,9 @@ def test_who_does_not_look_at_kl_learns_of_lags() -> None:
     for uses_kl in (True, False):
         indicator = make_indicator("edge-8000", uses_kl=uses_kl)
         indicator.decide(features())
-        before = indicator._fidelity.policy_lag(IDENTITY, 3.0)
-        for _ in range(3):
-            indicator.decide(features(**seen))
-        lags.append(indicator._fidelity.policy_lag(IDENTITY, 3.0) / before)
-    assert lags[0] == lags[1] > 1.2
+        [indicator.decide(features(**seen)) for _ in range(3)]
+        lags.append(indicator._fidelity.policy_lag(IDENTITY, 3.0))
+    assert lags[0] == lags[1] > 3.6
 
 
 def test_a_policy_that_hardly_decides_says_nothing_of_kl() -> None:

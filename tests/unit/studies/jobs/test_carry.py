@@ -165,7 +165,8 @@ def test_run_directories_go_with_their_jobs(tmp_path: Path) -> None:
         save_run(tmp_path / "here", number)
     run = tmp_path / "here" / "runs" / "1"
     (run / "checkpoint").mkdir()
-    (run / ".DS_Store").write_bytes(b"\xff\xfe")
+    for picture in (".DS_Store", "returns.png"):
+        (run / picture).write_bytes(b"\xff\xfe")
     (tmp_path / "here" / "runs" / "3" / SUMMARY).unlink()  # what is left of it is no run
     save_run(tmp_path / "here", 4, Doubled)
     pack = tmp_path / "pack.json.xz"

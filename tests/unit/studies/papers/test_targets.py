@@ -18,7 +18,7 @@ from studies.papers.figure import PAPER, PaperRun
 from studies.papers.figures.fig5 import passes_stages_in_order
 from studies.papers.figures.fig6 import passes_threshold
 from studies.papers.plan import FIGURES, at_budget
-from studies.papers.run import run_papers
+from studies.papers.run import _times_of, run_papers
 from studies.papers.targets import FIXED_BY_SEEDS, HARDLY_LEARNED, TARGETS, target_score
 from studies.papers.verdict import FAILS, HOLDS, OPEN, EndsWithin, SecondsAtMost
 from studies.papers.within_runs import Happens
@@ -174,3 +174,8 @@ def test_a_machine_without_times_of_what_acts_is_refused_before_anything_is_writ
     with pytest.raises(UserError, match=f"no times for '{missing}'; .*`accerl profile measure`"):
         run_papers(tmp_path / "out", options, names=(name,))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_goes_on_with_the_same_times_alone() -> None:
+    assert _times_of(StudyOptions()) == {}
+    assert _times_of(StudyOptions(profile="edge")) == {"profile_hash": load_profile("edge").hash}

@@ -27,6 +27,7 @@ from accerl.compress.pruning.sparse import (
 from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.learner.config import LearnerConfig
+from accerl.learner.group import GroupBrokenError, LearnerGroup
 from accerl.learner.learner import Learner
 from accerl.monitor.strategies import FixedStrategy
 from accerl.networks.graph_policy import GraphPolicy
@@ -118,6 +119,32 @@ def test_what_is_masked_stays_zero_while_the_rest_learns(method: str, block: int
         assert (rows.all(2) | ~rows.any(2)).all()  # blocks live and die together
         moved += int((mask != old).sum())
     assert (moved > 0) == (method != "static")
+
+
+class Broken(LearnerGroup):
+    """One whose other member is gone."""
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        raise GroupBrokenError("it is gone")
+
+
+@pytest.mark.parametrize("breaks", [True, False])
+def test_a_step_that_is_not_taken_moves_no_mask(breaks: bool) -> None:
+    config = LearnerConfig(device="cpu", sparse=replace(RIGL, update_every=1))
+    learner = Learner(make(), config, generator())
+    learner.update(make_rollout(0))
+    topology = learner.topology
+    assert topology is not None
+    before, steps = [mask.clone() for mask in topology.masks], topology.steps
+    rollout = make_rollout(1)
+    if breaks:
+        learner._group = Broken()
+    else:
+        rollout.reward[0, 0] = np.nan
+    with pytest.raises(GroupBrokenError if breaks else FloatingPointError):
+        learner.update(rollout)
+    assert topology.steps == steps
+    assert all(map(torch.equal, topology.masks, before))
 
 
 def test_rigl_grows_where_the_gradient_is_largest() -> None:
