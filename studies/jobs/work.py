@@ -21,6 +21,7 @@ from accerl.checkpoint import has_checkpoint
 from accerl.errors import GameError, UserError
 from accerl.precision import auto_means
 from accerl.records import METRICS, SUMMARY, json_hash, versions
+from accerl.runtime.machine.memory import release_memory
 from accerl.training.run_folder import CHECKPOINT
 from controller.bundle.meta import code_revision
 from studies.jobs.executor import Job
@@ -115,7 +116,9 @@ def do(data: bytes) -> Done | Failed:
             result, records = _do(job, digest, folder)
     except Exception as error:  # any: it is the study that ends, not this process
         return Failed(error=_in_one_line(error))
-    busy = process_time() - busy
+    finally:
+        busy = process_time() - busy
+        release_memory()
     return Done(
         result=result, cpu_seconds=busy, revision=revision, versions=packages, records=records
     )

@@ -58,3 +58,25 @@ def test_blocks_of_the_size_of_weights_are_given_back_where_that_is_asked(
     page_faults: list[int],
 ) -> None:
     assert page_faults[3] < 100 < page_faults[2]
+
+
+RELEASED = """
+import os
+import numpy as np
+from accerl.runtime.machine.memory import keep_freed_memory, release_memory
+from accerl.runtime.machine.usage import memory
+
+assert keep_freed_memory()
+held = [np.ones(100_000) for _ in range(400)]  # 320 MB
+between = [np.ones(1_000) for _ in range(400)]
+held.append(held)  # a cycle
+del held
+before = memory(os.getpid()).private
+release_memory()
+print((before - memory(os.getpid()).private) // 10**6)
+"""
+
+
+def test_what_a_run_has_left_is_handed_back() -> None:
+    released = int(subprocess.check_output([sys.executable, "-c", RELEASED], text=True))
+    assert 280 < released < 340
