@@ -18,7 +18,7 @@ from safetensors.torch import save as save_tensors
 from accerl.errors import UserError
 from accerl.records import json_hash, plain, read_json, write_json
 
-FORMAT = 5
+FORMAT = 6
 _TENSOR, _ARRAY = "$tensor", "$array"
 
 

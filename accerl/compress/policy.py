@@ -50,6 +50,8 @@ class EnginePolicy:
             UserError: they have another shape or type.
         """
         shape, dtype = self.observation.shape, self.observation.dtype
+        if not isinstance(obs, np.ndarray):
+            raise UserError(f"policy: states must be a NumPy array, not {type(obs).__name__}")
         if obs.shape[1:] != shape or obs.dtype != dtype:
             raise UserError(
                 f"policy: states must be {dtype} [B, {', '.join(map(str, shape))}], got "
@@ -66,6 +68,10 @@ class EnginePolicy:
         logits = self.logits(obs)
         if generator is None:
             return logits.argmax(-1)
+        if not isinstance(generator, np.random.Generator):
+            raise UserError(
+                "policy: dice are a numpy.random.default_rng(seed); without, the best acts"
+            )
         actions = np.empty(len(logits), dtype=np.int64)
         gumbel_max(logits, generator.random(logits.shape, dtype=np.float32), out=actions)
         return actions
@@ -118,6 +124,13 @@ def compress_policy(
     """
     if not isinstance(spec, CompressionSpec):
         raise UserError(f"compress: the spec must be a CompressionSpec, not {type(spec).__name__}")
+    if not isinstance(module, nn.Module):
+        inner = (
+            ": give its `policy`" if isinstance(getattr(module, "policy", None), nn.Module) else ""
+        )
+        raise UserError(f"compress: give a torch module, not {type(module).__name__}{inner}")
+    if not isinstance(config, CompressionConfig):
+        raise UserError(f"compress: give a CompressionConfig, not {type(config).__name__}")
     if not isinstance(observations, np.ndarray) or len(observations) == 0:
         raise UserError(
             "compress: give recorded states as `observations`, a NumPy array [N, *shape]"

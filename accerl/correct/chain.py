@@ -71,10 +71,21 @@ class CorrectorChain:
     """
 
     def __init__(self, correctors: Sequence[Corrector] = ()) -> None:
-        self._correctors = list(correctors)
+        self._correctors: list[Corrector] = []
+        for corrector in correctors:
+            self.add_corrector(corrector)
 
     def add_corrector(self, corrector: Corrector) -> CorrectorChain:
-        """Append `corrector` and return this same chain, so that calls can follow one another."""
+        """Append `corrector` and return this same chain, so that calls can follow one another.
+
+        Raises:
+            UserError: it is none.
+        """
+        if isinstance(corrector, type) or not callable(getattr(corrector, "correct", None)):
+            raise UserError(
+                "CorrectorChain: a corrector has a method `correct`, such as VTraceCorrector(); "
+                f"got {corrector!r}"
+            )
         self._correctors.append(corrector)
         return self
 

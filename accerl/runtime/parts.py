@@ -45,6 +45,11 @@ class Parts:
     """set from another thread, it ends a process run like Ctrl-C does"""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.corrector, CorrectorChain | None):
+            name = type(self.corrector).__name__
+            raise UserError(f"Parts: corrector takes a chain: CorrectorChain([{name}(...)])")
+        if not isinstance(self.links, tuple | list):
+            raise UserError("Parts: links takes a tuple of links, in the order in which they run")
         correctors = () if self.corrector is None else self.corrector.correctors
         for part in (*self.links, *correctors):
             if type(part).__module__ == "__main__":

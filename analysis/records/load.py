@@ -259,7 +259,8 @@ def load_run(path: Path) -> RunRecord:
     reports = tuple(read_metrics(path))
     if not reports:
         raise UserError(
-            f"{path} has nothing to show: its run ended before its first interval was over"
+            f"{path} has nothing to show, as its run ended before its first interval was over; "
+            "leave it out"
         )
     config = read_record(path / CONFIG)
     finished = (path / SUMMARY).is_file()

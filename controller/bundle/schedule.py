@@ -19,6 +19,8 @@ POOLED = "all"
 """The schedule over every game together, for a game that was not trained on."""
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 """shares of the recorded runs at which a schedule has the level of each head"""
+FARTHEST = 2.0
+"""share of its horizon up to which a schedule answers: a run may last longer than planned"""
 RULES: dict[str, Any] = {
     "heads": list(HEADS),
     "quantiles": list(QUANTILES),
@@ -66,7 +68,16 @@ class Schedule:
         return tuple(dict.fromkeys(spec for decision in decisions for spec in decision.named))
 
     def at(self, fraction: float) -> Decision:
-        """Return the decision at a fraction of the horizon; the last one holds beyond the end."""
+        """Return the decision at a fraction of the horizon; the last one holds beyond the end.
+
+        Raises:
+            UserError: it is no fraction, but a count of updates, say.
+        """
+        if not 0.0 <= fraction <= FARTHEST:
+            raise UserError(
+                "schedule: at() takes the share of the training that is over, from 0 to 1, got "
+                f"{fraction!r}"
+            )
         # A clock summed up from intervals may stop a rounding error short of the next point.
         past = [point for point in self.points if point.fraction <= fraction + 1e-9]
         return (past[-1] if past else self.points[0]).decision

@@ -78,11 +78,16 @@ def _mistake(box: str, command: type[Any], name: str) -> str:
     text = " ".join(line.strip() for line in said)
     unknown = [word.partition("=")[0].rstrip(",") for word in text.split() if word[:2] == "--"]
     if text.startswith("Unrecognized options") and unknown:
+        kinds = get_type_hints(command, include_extras=True)
+        placed = [each.name for each in fields(command) if "Positional" in str(kinds[each.name])]
         names = (each.name.replace("settings", "set") for each in fields(command))
-        known = [f"--{each.replace('_', '-')}" for each in names]
+        known = [f"--{each.replace('_', '-')}" for each in names if each not in placed]
         close = [each for word in unknown for each in get_close_matches(word, known, 1, LIKE)]
         hint = f"; did you mean {' and '.join(close)}?" if close else ""
         return f"there is no option {' and no '.join(unknown)}{hint}"
+    if text.startswith("Missing value for argument"):
+        missing = text.split("'")[1]
+        return f"{missing} is missing: it stands by itself, without an option in front"
     # What is said of a list of values; `KINDS` has the words for a single one.
     return text.replace("Could not find valid parse for arguments:", "not allowed are the values")
 

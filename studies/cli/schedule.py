@@ -46,6 +46,8 @@ class Export(Command):
         """Copy the bundle, verified before and after."""
         inside = self.study / "bundle"
         source = inside if inside.is_dir() else self.study
+        if not self.study.is_dir():
+            raise UserError(f"{self.study} does not exist; give a study's folder, or a bundle")
         if not is_bundle(source):
             raise UserError(f"{self.study} holds no schedule bundle; finish its study first")
         verify_bundle(source)

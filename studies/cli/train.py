@@ -41,16 +41,17 @@ class Train(RunOptions):
 
     print_config: bool = False
     """print the whole configuration as JSON, and train nothing"""
-    strategy: str = "fixed"
-    """fixed, kl-threshold, reward-gap, linear-kl, three-stage, advise-kl-cap, random,
+    strategy: str | None = None
+    """fixed (default), kl-threshold, reward-gap, linear-kl, three-stage, advise-kl-cap, random,
     first-that-fires, sw-ucb, thompson, gp-bandit, indicator (the learned controller that ships with
     AcceRL), the path of a schedule bundle, or module:Class, your own"""
-    spec: str = "{}"
-    """what actors act with under the fixed strategy, as JSON, such as '{"student": "net2", "bits":
-    8}'; bits: 32, 16 or 8; sparsity: share that is pruned, from 0 to below 1; student: original,
-    net1, net2, net3, impala, impala-small, impala-tiny or module:function; rank: share of singular
-    values that is kept; graph: onnx, torchscript or eager"""
-    strategy_params: str = "{}"
+    spec: str | None = None
+    """what actors act with under the fixed strategy as JSON (default: no compression), such as
+    '{"student": "net2", "bits": 8}'; bits: 32, 16 or 8; sparsity: share that is pruned, from 0 to
+    below 1; student: original, net1, net2, net3, impala, impala-small, impala-tiny or
+    module:function; rank: share of singular values that is kept; graph: onnx, torchscript or
+    eager"""
+    strategy_params: str | None = None
     """parameters of the strategy (a bundle has none), as JSON: '{"threshold_nats": 2.0}'; one that
     it does not have is answered with those that it has"""
     bundle_mode: str = "policy"
@@ -90,19 +91,21 @@ class Train(RunOptions):
                 config = replace(config, until_score=self.until_score)
             if (done := seconds_finished(config, out)) is not None:
                 say(f"{out} is finished after {done:g} s: give more --seconds to go on with it")
+        strategy = "fixed" if self.strategy is None else self.strategy
+        params = "{}" if self.strategy_params is None else self.strategy_params
         chosen = choose_strategy(
-            self.strategy,
+            strategy,
             config,
-            spec=self.spec,
-            params=self.strategy_params,
+            spec="{}" if self.spec is None else self.spec,
+            params=params,
             bundle_mode=self.bundle_mode,
             strict=self.strict,
         )
-        given = json.loads(self.strategy_params)
+        given = json.loads(params)
         chosen = with_dice(chosen, config.seed, given)
-        is_own = is_import_path(self.strategy)  # though it may inherit the name of a rule
+        is_own = is_import_path(strategy)  # though it may inherit the name of a rule
         is_named = isinstance(chosen, HandSetStrategy)
-        name = self.strategy if is_own or not is_named else chosen.label
+        name = strategy if is_own or not is_named else chosen.label
         if self.shield is not None:
             chosen = Shielded(chosen, self.shield)
             name = f"{name} + {chosen.shield_label}"
@@ -131,7 +134,7 @@ class Train(RunOptions):
     def _recorded_strategy(self, out: Path) -> dict[str, Any]:
         """Return the options that say with which strategy a run was started, if none is given."""
         said = (self.strategy, self.spec, self.strategy_params, self.shield)
-        if said != ("fixed", "{}", "{}", None):
+        if any(option is not None for option in said):
             return {}
         data = read_json(out / CONFIG)
         if "strategy" not in data:

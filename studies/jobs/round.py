@@ -208,6 +208,8 @@ def job_counts(out: Path) -> dict[str, Any]:
     Raises:
         UserError: the folder holds no study, or what it says of the step is damaged.
     """
+    if not out.is_dir():
+        raise UserError(f"{out} does not exist; give the --out of `accerl study run`")
     if not is_study(out):
         raise UserError(f"{out} holds no study; give the --out of `accerl study run`")
     saved = sum(1 for _ in (out / RESULTS).glob("*.json"))

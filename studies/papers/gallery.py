@@ -68,10 +68,8 @@ def write_gallery(sources: Sequence[Path], folder: Path) -> list[str]:
     for source in sources:
         names = [name for name in NAMES if (source / f"{name}.json").is_file()]
         if not names:
-            raise UserError(
-                f"{source} holds no figure's result; give the --out of paper-all, of a figure "
-                "or of bits"
-            )
+            what = "holds no figure's result" if source.is_dir() else "does not exist"
+            raise UserError(f"{source} {what}; give the --out of paper-all, of a figure or of bits")
         for name in names:
             result = read_result(source / f"{name}.json")
             held = found.get(name) or _shown(folder, name)

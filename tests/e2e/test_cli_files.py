@@ -90,3 +90,23 @@ def test_a_report_that_a_full_disk_refused_can_be_written_again(
     (tmp_path / f".page.html.{os.getpid()}.tmp").symlink_to("/dev/full")
     assert "No space left" in accerl(capsys, "report", run, "--html", page).complaint
     assert page.read_text() == whole
+
+
+def test_a_strategy_that_is_given_is_not_taken_for_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = ("train", "catch", "--out", tmp_path / "run", "--seconds")
+    fast = ("--network", "net3", "--set", "runtime.eval_episodes=0")
+    assert accerl(capsys, *train, 0.2, *fast, "--strategy", "kl-threshold").code == 0
+    for given in (("--strategy", "fixed"), ("--spec", "{}")):
+        again = accerl(capsys, *train, 0.4, "--resume", *given)
+        assert "was started with other settings" in again.complaint
+    assert accerl(capsys, *train, 0.4, "--resume").code == 0
+
+
+def test_what_stands_by_itself_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
+    for given in (("train", "--game", "catch"), ("eval", "--run", "runs/x")):
+        assert "stands by itself" in accerl(capsys, *given).complaint
+    wrong = accerl(capsys, "train", "catch", "--name", "x").complaint
+    assert "no option --name" in wrong
+    assert "--game" not in wrong

@@ -212,8 +212,7 @@ class LatencyProfile(JsonFields):
             raise UserError(
                 f"latency profile {self.name!r} has no times for a learner of {network!r}; `accerl "
                 f"profile measure --game GAME --network {network}` measures them, which "
-                "--profile measured takes; or, on the virtual clock, add --clock real or "
-                f"use --network {self.network}"
+                f"--profile measured takes; or use --network {self.network}, or no virtual clock"
             )
         own = [row for row in self.specs if row.spec.student == network]
         smaller = STUDENTS[STUDENTS.index(network) + 1 :]
