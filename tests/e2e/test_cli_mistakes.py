@@ -177,7 +177,7 @@ MISTAKES: list[tuple[list[str], str]] = [
         "the storage postgresql://me:***@127.0.0.1:1/x does not answer (connection failed",
     ),
     (["study", "run", "oracle-gap", "--out", "q", "--storage", "q.journal"], "tunes nothing"),
-    (["study", "list", "nowhere"], "nowhere holds no study; give the --out of"),
+    (["study", "list", "nowhere"], "nowhere does not exist; give the --out of"),
     (["study", "run", "oracle-gap", "--out", "q", "--cluster", "127.0.0.1:1"], "no Ray cluster an"),
     ([*TRAIN, "--set", "learner.corrector=own"], "only Python code can give; choose one of none"),
     ([*TRAIN, "--set", "learner.corrector=retrce"], "corrector 'retrce' does not exist"),

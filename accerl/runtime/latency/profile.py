@@ -212,7 +212,8 @@ class LatencyProfile(JsonFields):
             raise UserError(
                 f"latency profile {self.name!r} has no times for a learner of {network!r}; `accerl "
                 f"profile measure --game GAME --network {network}` measures them, which "
-                f"--profile measured takes; or use --network {self.network}, or no virtual clock"
+                f"--profile measured takes; or use --network {self.network}; or, for a run that "
+                "need not be on the virtual clock, add --clock real"
             )
         own = [row for row in self.specs if row.spec.student == network]
         smaller = STUDENTS[STUDENTS.index(network) + 1 :]

@@ -105,7 +105,7 @@ def test_an_interrupted_study_says_what_is_left(tmp_path: Path) -> None:
 def test_a_folder_without_results_costs_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(UserError, match="holds no figure's result"):
+    with pytest.raises(UserError, match="does not exist; give the --out of"):
         write_gallery([tmp_path / "none"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert command(["study", "page", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
