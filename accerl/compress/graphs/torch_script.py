@@ -25,6 +25,7 @@ from accerl.networks.probe import alike, outputs_of, states_for
 
 _NUMBERED = re.compile(rb"___torch_mangle_(\d+)")
 _OF_NUMBERS = re.compile(r"Converting a tensor to a Python (float|number)")
+_TOLD: dict[Any, Any] = {}  # what warnings remember: each is told once
 MOST_TRACED = 8
 """times for one network: torch never frees what it has traced"""
 _NOT_NEEDED = re.compile(r"traced_inputs|debug_pkl$|serialization_id$")
@@ -124,7 +125,8 @@ def _trace(net: GraphPolicy, *, low: bool) -> Any:
     for each in said:
         if _OF_NUMBERS.search(str(each.message)):
             raise ValueError("it reads numbers from tensors, as .item() does; compute with tensors")
-        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+        place = each.category, each.filename, each.lineno
+        warnings.warn_explicit(each.message, *place, registry=_TOLD)
     return script
 
 
