@@ -91,8 +91,9 @@ def _script(net: GraphPolicy, kind: str) -> Any:
         if known is None or not _acts_like(known, net):
             if scripts.traced == MOST_TRACED:
                 raise ValueError("its attributes change what it computes; keep them in buffers")
+            traced = _trace(net, low=False)  # which may fail: what is known stays until then
             scripts.clear()
-            scripts["float32"] = _trace(net, low=False)
+            scripts["float32"] = traced
             scripts.traced += 1
         scripts.structure = now
     if kind not in scripts:
